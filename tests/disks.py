@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,38 @@ def synced(patch: pytest.MonkeyPatch) -> list[str]:
 
     patch.setattr(os, "fsync", fsync)
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class FailingDisk:
+    """An ext4 in a file, which can fail as a disk does."""
+
+    path: Path
+
+    def fail(self) -> None:
+        """Let the filesystem meet an error: from then on it takes no changes, also of those who have files open.
+
+        A remount for reading alone is refused while a file is open for writing.
+        """
+        subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=True)
+        with pytest.raises(OSError, match="Read-only"):
+            (self.path / "new").touch()
+
+
+@contextmanager
+def failing_disk(path: Path, size_bytes: int) -> Iterator[FailingDisk]:
+    """A disk of this size, mounted at a new directory."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a disk needs root")
+    path.mkdir()
+    image = path.with_name(f"{path.name}.img")
+    image.touch()
+    os.truncate(image, size_bytes)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop,errors=remount-ro", str(image), str(path)], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine has no loop devices")
+    try:
+        yield FailingDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -12,7 +12,7 @@ from tierfs import errors
 from tierfs.errors import OffsetMismatch, TierfsError, printable
 from tierfs.metadata import records, untrusted
 from tierfs.names import check_component, split
-from tierfs.system.processes import OneLine
+from tierfs.system.daemon_log import OneLine
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TierfsError)]
 SPECIAL = "\n\r\t\0\x1b\x7f\x85\xa0\u200e\u200f\u061c\u2028\u2029\u202e\u2066\ufeff\ud800\udfff\U000e0001\\'\"é٣"

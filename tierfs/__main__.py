@@ -9,6 +9,7 @@ from tierfs import __version__
 # What this program is called where it was started as one, and not by a function of another.
 _OWN_NAMES = ("tierfs", "__main__.py")
 _UTF8 = "utf-8"
+_SERVICES = ("mount", "daemon", "admin")
 _VERSION = (["--version"], ["-V"], ["version"])
 
 
@@ -21,6 +22,10 @@ def main() -> None:
         with suppress(OSError):
             print(f"tierfs, version {__version__}", flush=True)
             return
+    if _serves(sys.argv[1:]):
+        from tierfs.system import guards
+
+        guards.hold_back()  # the command line takes a third of a second, in which SIGHUP would end the process
     from tierfs.cli.main import main
 
     main()
@@ -40,6 +45,21 @@ def _use_utf8() -> None:
     from tierfs.system import processes
 
     processes.start_again_in_utf8()
+
+
+def _serves(words: list[str]) -> bool:
+    """Return whether the first word that is no option names a service, and it stays in the foreground."""
+    rest = iter(words)
+    verb = ""
+    for word in rest:
+        if word == "--store":
+            next(rest, None)
+        elif not word.startswith("-"):
+            verb = word
+            break
+    return verb in _SERVICES and any(
+        word == "--foreground" or (word[:1] == "-" != word[1:2] and "f" in word) for word in rest
+    )
 
 
 if __name__ == "__main__":

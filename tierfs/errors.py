@@ -7,6 +7,7 @@
         NoColdTier        the store has none                    EINVAL   exit 2
       NotFound            the name does not exist               ENOENT   exit 3
       PermissionDenied    ask the owner                         EACCES   exit 4
+        ReadOnlyDisk      read what is there; save it elsewhere EROFS    exit 4
       Conflict            another was first; look again         EBUSY    exit 5
         AlreadyExists     the name is taken                     EEXIST   exit 5
         Fenced            a newer owner exists; stop for good   ESTALE   exit 6
@@ -90,6 +91,15 @@ class PermissionDenied(TierfsError):
 
     errno = _errno.EACCES
     exit_code = 4
+
+
+READ_ONLY_REMEDY = "bytes can still be read, by commands and mounts: see docs/recovery.md"
+
+
+class ReadOnlyDisk(PermissionDenied):
+    """The disk takes no changes: after an error of its own, as a snapshot, or because it is mounted so."""
+
+    errno = _errno.EROFS
 
 
 class Conflict(TierfsError):

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs import errors
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 
@@ -156,7 +157,8 @@ LOCAL_DISK = meanings(
         (errno.ENOSPC, errno.EDQUOT),
     ),
     (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
-    (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
+    (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.ELOOP)),
+    (Meaning(ReadOnlyDisk, "the disk is read-only", errors.READ_ONLY_REMEDY), (errno.EROFS,)),
     (Meaning(DataLoss, remedy="check the disk, then run: tierfs check"), (errno.EIO,)),
 )
 

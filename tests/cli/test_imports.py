@@ -34,11 +34,11 @@ def imported(program: str, *words: object) -> list[str]:
         ("--help", (*HEAVY, *COMMANDS), 13),
         ("pipeline --help", ("pyspark", "pyarrow"), 60),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 60),
-        ("info s", TO_LOOK, 68),  # it explains the plan
+        ("info s", TO_LOOK, 69),  # it explains the plan
         ("ls -l", WITHOUT_BYTES, 60),
         ("du", WITHOUT_BYTES, 60),
-        ("info --map s", HEAVY, 68),
-        ("status", WITHOUT_BYTES, 97),  # it asks the bucket whose it is
+        ("info --map s", HEAVY, 69),
+        ("status", WITHOUT_BYTES, 99),  # it asks the bucket whose it is
         ("append s", HEAVY, 69),
         ("cat s", (), 88),
     ],

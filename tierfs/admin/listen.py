@@ -30,12 +30,12 @@ from tierfs.admin.resources import Resources
 from tierfs.admin.routes import application
 from tierfs.clock import Clock
 from tierfs.config import AdminSettings
-from tierfs.errors import InvalidRequest, PermissionDenied, TierfsError, Unavailable
+from tierfs.errors import InvalidRequest, PermissionDenied, Unavailable
 from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.names import printable
 from tierfs.python.store import Store, open_store
 from tierfs.store_paths import ADMIN_NAME, StorePaths, require_trusted
-from tierfs.system import processes
+from tierfs.system import daemon_log, guards, processes
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def serve_foreground(store_path: Path) -> None:
         open_store(store_path) as store,
     ):
         settings = store._connection.store.settings.log
-        processes.log_as(settings.level, settings.format)
+        daemon_log.set_format(settings.level, settings.format)
         processes.share_arenas()
         asyncio.run(serve(store, announce))
 
@@ -323,17 +323,28 @@ def _token(path: Path) -> str:
 
 
 def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
-    """Reload at SIGHUP from now on, and return what SIGTERM and SIGINT set."""
+    """Obey signals from now on, as system/signals.py has them; return what SIGTERM and SIGINT set."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
     def again() -> None:
+        daemon_log.reopen()
         try:
             reload()
-        except TierfsError as exc:
-            log.error("the settings are used as they were: %s", exc)
+        except Exception as exc:
+            log.error("SIGHUP: nothing was reloaded: %s", exc)
+        else:
+            log.info("SIGHUP: settings and credentials were reloaded")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     loop.add_signal_handler(signal.SIGHUP, again)
+    loop.add_signal_handler(signal.SIGUSR1, _log_threads)
+    guards.let_through()
     return ended
+
+
+def _log_threads() -> None:
+    from tierfs.system.signals import stacks  # imports trio
+
+    log.info("threads:\n%s", "\n".join(stacks()))

@@ -40,7 +40,7 @@ from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.setup import place
 from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
-from tierfs.system import processes
+from tierfs.system import daemon_log, guards, processes
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ async def _follow_place(store: Store, task: HolderTask) -> None:
 
 
 def _log_as_set(store: Store) -> None:
-    processes.log_as(store.settings.log.level, store.settings.log.format)
+    daemon_log.set_format(store.settings.log.level, store.settings.log.format)
 
 
 def hold_foreground(store_path: Path) -> None:
@@ -148,6 +148,7 @@ async def _write_metrics(store: Store) -> None:
 
 async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
     with trio.open_signal_receiver(*HEARD) as signals:
+        guards.let_through()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
             nursery.start_soon(_follow_place, store, task)

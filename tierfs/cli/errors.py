@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from tierfs import errors
-from tierfs.cli.session import VERBOSE, Session
+from tierfs.cli.session import VERBOSE, Session, to_stderr
 from tierfs.errors import TierfsError
 from tierfs.frozen import dataclass
 from tierfs.names import printable
@@ -40,7 +40,7 @@ _KINDS_BY_ERRNO: Mapping[int, type[TierfsError]] = {
     errno.ENAMETOOLONG: errors.InvalidRequest,
     errno.EBADF: errors.InvalidRequest,
     errno.ELOOP: errors.InvalidRequest,
-    errno.EROFS: errors.PermissionDenied,
+    errno.EROFS: errors.ReadOnlyDisk,
     errno.ENOSPC: errors.StorageFull,
     errno.EDQUOT: errors.StorageFull,
 }
@@ -95,11 +95,11 @@ def show(failure: Failure, session: Session) -> None:
             "remedy": failure.remedy,
             **failure.details,
         }
-        click.echo(json.dumps(data), err=True)
+        to_stderr(json.dumps(data))
         return
-    click.echo(f"tierfs: {printable(failure.message)} ({failure.kind}, exit {failure.exit_code})", err=True)
+    to_stderr(f"tierfs: {printable(failure.message)} ({failure.kind}, exit {failure.exit_code})")
     for line in (failure.remedy or "").splitlines():
-        click.echo(f"  {printable(line)}", err=True)
+        to_stderr(f"  {printable(line)}")
 
 
 def report_parts(
@@ -151,7 +151,8 @@ def from_os_error(error: OSError) -> TierfsError:
     kind = _KINDS_BY_ERRNO.get(error.errno or 0, errors.Unavailable)
     reason = error.strerror or str(error)
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else error.filename
-    return kind(reason if name is None else f"{name}: {reason}")
+    remedy = errors.READ_ONLY_REMEDY if error.errno == errno.EROFS else None
+    return kind(reason if name is None else f"{name}: {reason}", remedy=remedy)
 
 
 def _usage(error: click.ClickException) -> Failure:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tierfs.app.store import Store
-from tierfs.cli.session import Session
+from tierfs.cli.session import Session, drop_stderr
 from tierfs.clock import Clock, SystemClock
 from tierfs.parallel import OnProgress, Progress, doing, unseen
 from tierfs.units import decimal
@@ -100,6 +100,8 @@ class ProgressLine:
             self._stream.flush()
         except OSError:  # the terminal is gone, and what it would have shown with it; the work goes on
             self._over.set()
+            if self._stream is sys.stderr:
+                drop_stderr()
 
 
 def columns_of(stream: TextIO) -> int:

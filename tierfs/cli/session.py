@@ -58,6 +58,21 @@ def complete() -> None:
         sys.stderr = open(_STDERR_FD, "w", closefd=False)  # noqa: SIM115
 
 
+def to_stderr(text: str) -> None:
+    """Print a line to standard error. One that takes none changes nothing of what a command does, or its exit code."""
+    try:
+        click.echo(text, err=True)
+    except OSError:  # a full disk, a reader that went away
+        drop_stderr()
+
+
+def drop_stderr() -> None:
+    """Discard what is printed to standard error from now on: a flush at exit would fail again, and be exit code 120."""
+    devnull_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull_fd, _STDERR_FD)
+    os.close(devnull_fd)
+
+
 class ClosedOutput(io.TextIOWrapper):
     """A standard output whose writes fail."""
 
@@ -180,7 +195,7 @@ class Session:
         """Print a note to stderr; --quiet and --json suppress it."""
         if self.verbosity > QUIET and not self.json:
             with self.printing():
-                click.echo(printable(text), err=True)
+                to_stderr(printable(text))
 
     def note_unpublished(self, error: TierfsError | None) -> None:
         """Print why a change was not published to the bucket yet; nothing for None."""
@@ -192,10 +207,7 @@ class Session:
         if self.verbosity <= QUIET:
             return
         with self.printing():
-            if self.json:
-                click.echo(json.dumps({"warning": text}), err=True)
-            else:
-                click.echo(f"tierfs: warning: {printable(text)}", err=True)
+            to_stderr(json.dumps({"warning": text}) if self.json else f"tierfs: warning: {printable(text)}")
 
     def warn_text(self, warnings: Iterable[str]) -> None:
         """Print the warnings of a result, which with --json has them itself."""
@@ -233,7 +245,13 @@ class _ToTerminal(logging.Handler):
         self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
+        """Print one record. Its caller goes on, also where it cannot be formatted."""
+        try:
+            self._print(record)
+        except Exception:
+            self.handleError(record)
+
+    def _print(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             self._session.warn(record.getMessage())
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tierfs import contradictions
+from tierfs import contradictions, errors
 from tierfs.app.store import Store
 from tierfs.chunkstore.local_files import DiskBytes
 from tierfs.config import Settings
@@ -45,7 +45,14 @@ _LOCAL_DISK = "put the store on ext4, xfs or btrfs"
 
 def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
     """Check RWF_NOWAIT and link(2), in a directory made below `directory`. Raises OSError where nothing can be made."""
-    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory) as own:
+    try:
+        made = tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory)
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        yield fail("filesystem", f"{printable(str(directory))}: the disk is read-only", errors.READ_ONLY_REMEDY)
+        return
+    with made as own:
         file = Path(own) / "file"
         file.write_bytes(_BYTES)
         yield nowait(_nowait_error(file))

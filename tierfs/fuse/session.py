@@ -28,7 +28,7 @@ from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.reader import Reader, rehearse, run_loop
-from tierfs.system import processes
+from tierfs.system import guards, processes
 from tierfs.system.places import FSNAME_PREFIX
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
@@ -111,6 +111,7 @@ class MountSession:
         watcher = ChangeWatcher(self._metadata, operations.inodes, operations.growth)
         # Signals first: one that arrived between mounting and listening would leave a dead mount.
         with trio.open_signal_receiver(*HEARD) as signals:
+            guards.let_through()
             self._init(operations, mountpoint, options)
             try:
                 async with self._reader, trio.open_nursery() as nursery:

@@ -17,6 +17,7 @@ from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import Conflict
 from tierfs.frozen import dataclass
+from tierfs.osio import map_os_errors
 from tierfs.store_paths import StorePaths
 from tierfs.system.locks import LockFile
 from tierfs.system.places import Mount, mounts
@@ -47,12 +48,14 @@ class Hold:
     """The holder's lock, until it is released or the process ends. A child of fork does not have it."""
 
     def __init__(self, path: Path, clock: Clock, *, within_s: float = 0) -> None:
-        """Take it, as soon as it is free. Raises HeldElsewhere naming the present holder."""
-        self._file = LockFile(path)
+        """Take it, as soon as it is free. Raises HeldElsewhere naming the present holder, ReadOnlyDisk."""
+        with map_os_errors(str(path)):
+            self._file = LockFile(path)
         try:
-            if not self._file.lock_within(within_s):
-                holder = _read(self._file.fd)
-                raise HeldElsewhere(f"the store is held by {holder or 'another process'}", remedy="wait until it ends")
+            with map_os_errors(str(path)):
+                if not self._file.lock_within(within_s):
+                    other = _read(self._file.fd) or "another process"
+                    raise HeldElsewhere(f"the store is held by {other}", remedy="wait until it ends")
             _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
         except BaseException:
             self._file.close()

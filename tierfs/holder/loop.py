@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced
+from tierfs.errors import Fenced, ReadOnlyDisk
 from tierfs.holder.failures import Failures
 from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.holder.status import BacklogStatus
@@ -87,6 +87,12 @@ class HolderTask:
                     raise
                 if str(exc) != logged:
                     log.info("%s; this process waits for its turn", exc)
+                logged = str(exc)
+            except ReadOnlyDisk as exc:
+                if not wait:
+                    raise
+                if str(exc) != logged:
+                    log.warning("%s; the background work begins when the disk takes changes again", exc)
                 logged = str(exc)
             except Exception as exc:
                 if str(exc) != logged:

@@ -16,23 +16,33 @@ import gc
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from weakref import WeakSet
 
 import lmdb
 
 from tierfs import osio
-from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import host
-from tierfs.metadata.host import WriteWatch
+from tierfs.metadata.host import MAX_READERS, WriteWatch, disk_full, map_lmdb_errors, map_read_only, read_only_disk
 from tierfs.metadata.tables import ALL_NAMES
 from tierfs.system import guards
-from tierfs.system.locks import LockFile
+from tierfs.system.locks import LockFile, is_locked
 
 _FILES = ("data.mdb", "lock.mdb")
+
+# All processes of a store hold a lock of this file; see host.py.
+_NAMESPACE = "namespace"
+
+# Between two looks whether a read-only disk takes changes again (a guess: a second is not noticed).
+_LOOK_AGAIN_S = 1.0
+
+# Transactions take milliseconds: half a second in all (a guess).
+_DRAIN_S = 0.01
+_DRAINED_AFTER = 50
 
 # Paths of environments that a parent of this process had open.
 _paths: set[Path] = set()
@@ -53,7 +63,7 @@ def make_way(path: Path) -> None:
     if path not in _paths:
         return
     _paths.discard(path)
-    statuses = [os.stat(path / name) for name in _FILES]
+    statuses = [os.stat(path / name) for name in _FILES if (path / name).exists()]
     keys = frozenset(("ino", status.st_dev, status.st_ino) for status in statuses)
     for candidate in gc.get_objects():
         if type(candidate) is set and not candidate.isdisjoint(keys):
@@ -61,9 +71,6 @@ def make_way(path: Path) -> None:
 
 
 log = logging.getLogger(__name__)
-
-# Reader slots over all processes of the store; a slot is 64 bytes.
-MAX_READERS = 4096
 
 # Address space, not disk: the file stays as small as its records.
 MAP_SIZE_BYTES = 1 << 40
@@ -74,12 +81,7 @@ _LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
 # The unit of st_blocks.
 _BLOCK_BYTES = 512
 
-# A filesystem with less free space is full: space that a failed write did not use may have been freed since.
-_NO_ROOM_BYTES = 1 << 20
-
 _MAX_DATABASES = 64
-
-_UNLIMITED = "run with: ulimit -v unlimited (LimitAS=infinity); tierfs maps 1 TiB of addresses, which use no memory"
 
 _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
@@ -90,12 +92,15 @@ _users: dict[Path, WeakSet[object]] = {}
 class Environment:
     """One open LMDB environment. Get it through `open_environment`, never directly."""
 
+    read_only = False
+    """Whether it was opened without locks, on a disk that takes no changes; see read_only.py."""
+
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.path = path
         self.pid = os.getpid()
         self.broken: str | None = None
-        with ExitStack() as opened, map_lmdb_errors(path):
-            namespace = opened.enter_context(closing(LockFile(path / "namespace")))
+        with ExitStack() as opened, map_lmdb_errors(path), map_read_only(path):
+            namespace = opened.enter_context(closing(LockFile(path / _NAMESPACE)))
             host.claim_pid_namespace(namespace, path)
             shared = opened.enter_context(_shared_file(path / "writer"))
             self.watch = opened.enter_context(closing(_write_watch(shared, path)))
@@ -106,6 +111,21 @@ class Environment:
             self._open_others()
             self.clear_dead_readers()
             self._opened = opened.pop_all()
+
+    def leave(self) -> None:
+        """End a transaction that `enter_read_only` began."""
+
+    def require_writable(self) -> None:
+        """Raise Unavailable after a commit that failed, for anything but a full disk."""
+        if self.broken is not None:
+            raise Unavailable(f"an earlier commit failed ({self.broken})", remedy="restart this process")
+
+    def failed(self, exc: lmdb.Error) -> TierfsError:
+        """Return the error of a commit; after any but a full disk the environment is not written to again."""
+        error = host.meaning(self.path, exc)
+        if not isinstance(error, StorageFull):
+            self.broken = str(error)
+        return error
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
@@ -165,7 +185,7 @@ def _write_watch(fd: int, path: Path) -> WriteWatch:
         return WriteWatch(fd)
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path) from exc
+            raise disk_full(path) from exc
         raise
 
 
@@ -182,13 +202,120 @@ def _allocate_lock_file(path: Path) -> None:
             os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path) from exc
+            raise disk_full(path) from exc
         raise
     finally:
         os.close(fd)
 
 
-def _open_lmdb(path: Path) -> lmdb.Environment:
+class ReadOnlyEnvironment(Environment):
+    """The environment on a disk that takes no changes: opened to read, without locks and without a reader's slot.
+
+    A process that can write to it, by another mount of the same filesystem, might then reuse the pages that are being
+    read: LMDB keeps only those that a reader's slot names. While there is such a process `enter` raises Conflict, and
+    so does `leave` where one came meanwhile.
+    """
+
+    read_only = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.broken = None
+        self.transactions = 0
+        """Those that are open: the environment is not closed under them."""
+        self._looked_s = time.monotonic()
+        self._require_no_writer()
+        with ExitStack() as opened, map_lmdb_errors(path):
+            self.lmdb = opened.enter_context(closing(_open_lmdb(path, readonly=True, lock=False)))
+            self.databases = {}
+            self._open_databases(ALL_NAMES, create=False)
+            self._open_others()
+            self._opened = opened.pop_all()
+        log.warning("%s: the disk is read-only; what is there can be read, and nothing can be changed", path.parent)
+
+    def require_writable(self) -> None:
+        """Raise ReadOnlyDisk."""
+        raise read_only_disk(self.path)
+
+    def last_transaction_id(self) -> int:
+        """Return the number of the newest committed transaction."""
+        environment = enter_read_only(self)
+        if environment is not self:
+            return environment.last_transaction_id()
+        try:
+            return super().last_transaction_id()
+        finally:
+            self.leave()
+
+    def clear_dead_readers(self) -> int:
+        """Do nothing: nobody has a slot."""
+        return 0
+
+    def enter(self) -> None:
+        """Begin a transaction. Raises Conflict while a process can write."""
+        self._require_no_writer()
+        self.transactions += 1
+
+    def leave(self) -> None:
+        """End a transaction. Raises Conflict if a process can write now."""
+        with _registry_lock:
+            self.transactions -= 1
+        self._require_no_writer()
+
+    def may_be_written_again(self) -> bool:
+        """Return whether the disk takes changes again: looked for once in a while, and not during a transaction.
+
+        At once where a process writes already, to which this one is a danger as long as it has no locks.
+        """
+        now_s = time.monotonic()
+        if self.transactions or (now_s - self._looked_s < _LOOK_AGAIN_S and not self._has_writer()):
+            return False
+        self._looked_s = now_s
+        try:
+            os.close(osio.open_or_create(self.path / _NAMESPACE))
+        except OSError:
+            return False
+        return True
+
+    def _open_databases(self, names: Sequence[bytes], *, create: bool) -> None:
+        # Each in a transaction that py-lmdb ends: in one that is given, a handle would be that transaction's alone.
+        self.databases |= {name: self.lmdb.open_db(name, create=False) for name in names}
+
+    def _has_writer(self) -> bool:
+        return is_locked(self.path / _NAMESPACE) and not host.is_read_only_for_all(self.path)
+
+    def _require_no_writer(self) -> None:
+        if self._has_writer():
+            raise Conflict(
+                f"{self.path} can only be read here, and a process that can write to it has it open, so that what is "
+                "read could change meanwhile",
+                remedy="let this process write there too, end the other one, or read what it serves",
+            )
+
+
+def enter_read_only(environment: Environment) -> Environment:
+    """Begin a transaction on a read-only environment, or return the one that took its place once it may be written.
+
+    Raises Conflict.
+    """
+    for remaining in reversed(range(_DRAINED_AFTER)):
+        with _registry_lock:
+            environment = _current(environment.path)
+            if not isinstance(environment, ReadOnlyEnvironment):
+                return environment
+            try:
+                environment.enter()
+            except Conflict:
+                if not remaining or not environment.transactions:
+                    raise
+            else:
+                return environment
+        time.sleep(_DRAIN_S)  # others still read: then the disk takes changes again, and it is opened anew
+    raise AssertionError
+
+
+def _open_lmdb(path: Path, *, readonly: bool = False, lock: bool = True) -> lmdb.Environment:
     return lmdb.open(
         str(path),
         map_size=MAP_SIZE_BYTES,
@@ -199,6 +326,8 @@ def _open_lmdb(path: Path) -> lmdb.Environment:
         metasync=True,
         sync=True,
         writemap=False,
+        readonly=readonly,
+        lock=lock,
     )
 
 
@@ -216,19 +345,36 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     NotFound when there is none, Conflict from another PID namespace, DataLoss for damage, StorageFull.
     """
     environment = _registry.get(path)
-    if environment is not None:
+    if environment is not None and not environment.read_only:
         return environment  # the path of every transaction: no system call, no lock
     if not path.is_dir():
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
-        environment = _registry.get(path)
-        if environment is None:
-            host.refuse_network_filesystem(path)
-            make_way(path)
-            environment = _registry[path] = Environment(path, create=create)
-            if create:
-                osio.sync_directory(path)  # LMDB syncs the contents of its files, not their names
-        return environment
+        return _current(path, create=create)
+
+
+def _current(path: Path, *, create: bool = False) -> Environment:
+    """Return the environment; called under the lock. One of a disk that takes changes again is opened anew."""
+    environment = _registry.get(path)
+    if isinstance(environment, ReadOnlyEnvironment) and environment.may_be_written_again():
+        _close(path)
+        environment = None
+    if environment is None:
+        host.refuse_network_filesystem(path)
+        make_way(path)
+        environment = _registry[path] = _open(path, create=create)
+        if create:
+            osio.sync_directory(path)  # LMDB syncs the contents of its files, not their names
+    return environment
+
+
+def _open(path: Path, *, create: bool) -> Environment:
+    try:
+        return Environment(path, create=create)
+    except ReadOnlyDisk:
+        if create:
+            raise
+    return ReadOnlyEnvironment(path)
 
 
 def close_environment(path: Path) -> None:
@@ -269,74 +415,3 @@ def _forget_parents() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parents)
-
-
-class map_lmdb_errors:  # a class, as a generator costs three times as much
-    """Turns LMDB's errors into ours: Unavailable, StorageFull and PermissionDenied, and DataLoss for damage."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        raise_as_ours(self._path, exc)
-
-
-def raise_as_ours(path: Path, exc: BaseException | None) -> None:
-    """Raise one of LMDB's errors as ours; nothing for any other."""
-    if isinstance(exc, lmdb.Error):
-        raise meaning(path, exc) from exc
-
-
-def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
-    """Return one of LMDB's errors as ours."""
-    if isinstance(exc, lmdb.ReadersFullError):
-        return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
-    if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):
-        if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
-            return _disk_full(path)
-        return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs check")
-    if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
-        return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs check")
-    if isinstance(exc, lmdb.NotFoundError):
-        return DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory")
-    if isinstance(exc, lmdb.ReadonlyError):
-        return PermissionDenied(f"{path}: {exc}")
-    return _from_message(path, exc)
-
-
-def _disk_full(path: Path) -> StorageFull:
-    return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
-
-
-def _has_no_room(path: Path) -> bool:
-    """Return whether a failed write was cut short by a full disk, which LMDB reports as EIO (mdb_page_flush)."""
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES
-
-
-def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
-    """Return the error for a plain errno value, for which py-lmdb raises its base class: only the text differs."""
-    text = str(exc)
-    if "No space left" in text or "Disk quota" in text or ("Input/output" in text and _has_no_room(path)):
-        return _disk_full(path)
-    if "Permission denied" in text:
-        return PermissionDenied(f"{path}: permission denied")
-    if isinstance(exc, lmdb.MemoryError) or "Cannot allocate memory" in text:
-        # ENOMEM of the map: nothing is known of the metadata then, least of all that it is damaged.
-        return Unavailable(
-            f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
-        )
-    if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
-        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy="try again; see: ulimit -n")
-    if os.strerror(errno.EROFS) in text:
-        return PermissionDenied(f"{path}: the disk of the metadata is read-only")
-    if "closed" in text:
-        return Closed(f"{path}: the metadata was closed")
-    return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs check")

@@ -1,4 +1,4 @@
-"""Rules of the host for an LMDB environment: on a local filesystem, used from one PID namespace at a time.
+"""Rules of the host for an LMDB environment: on a local filesystem, used from one PID namespace at a time; its errors.
 
 LMDB's one write lock cannot be waited for with a time limit. So the pid of its holder is in a mapping that all
 processes of the store share, and a watchdog thread names it to waiting writers.
@@ -6,15 +6,32 @@ processes of the store share, and a watchdog thread names it to waiting writers.
 
 from __future__ import annotations
 
+import errno
 import logging
 import mmap
 import os
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
-from tierfs.errors import Conflict, InvalidRequest
+import lmdb
+
+from tierfs import errors
+from tierfs.errors import (
+    Closed,
+    Conflict,
+    DataLoss,
+    InvalidRequest,
+    PermissionDenied,
+    ReadOnlyDisk,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
 from tierfs.system.locks import LockFile
 
 # Not supported: LMDB's locks and shared mapping are only coherent within one kernel.
@@ -37,6 +54,17 @@ NETWORK_FILESYSTEMS = frozenset(
     }
 )
 
+# Options of a filesystem that takes no changes; ext4 has a word of its own for its state after an error.
+_NO_CHANGES = frozenset({"ro", "emergency_ro"})
+
+# Reader slots over all processes of the store; a slot is 64 bytes.
+MAX_READERS = 4096
+
+# A filesystem with less free space is full: space that a failed write did not use may have been freed since.
+_NO_ROOM_BYTES = 1 << 20
+
+_UNLIMITED = "run with: ulimit -v unlimited (LimitAS=infinity); tierfs maps 1 TiB of addresses, which use no memory"
+
 _CLAIM_ATTEMPTS = 50
 _CLAIM_PAUSE_S = 0.01
 
@@ -52,15 +80,26 @@ def refuse_network_filesystem(path: Path) -> None:
         )
 
 
+def is_read_only_for_all(path: Path) -> bool:
+    """Return whether the filesystem itself takes no changes, not only the mount by which this process sees it."""
+    # proc_pid_mountinfo(5): the last field has the options of the superblock.
+    return any(not _NO_CHANGES.isdisjoint(options.split(",")) for options in _mounted(path)[-1:])
+
+
 def _filesystem_of(path: Path) -> str:
     """Return the type of the filesystem that holds `path`, or "unknown"."""
+    return next(iter(_mounted(path)), "unknown")
+
+
+def _mounted(path: Path) -> list[str]:
+    """Return type, source and options of the filesystem that holds `path`; nothing where the kernel does not say."""
     device = os.stat(path).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         if fields.split()[2] == wanted:
-            return rest.split()[0]
-    return "unknown"
+            return rest.split()
+    return []
 
 
 def claim_pid_namespace(file: LockFile, path: Path) -> None:
@@ -151,3 +190,90 @@ class WriteWatch:
                     log.warning(
                         "waiting for the metadata lock for %.0f s, held by process %d", now - since, self.holder_pid
                     )
+
+
+class map_lmdb_errors:  # a class, as a generator costs three times as much
+    """Turns LMDB's errors into ours: Unavailable, StorageFull and PermissionDenied, and DataLoss for damage."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        raise_as_ours(self._path, exc)
+
+
+def raise_as_ours(path: Path, exc: BaseException | None) -> None:
+    """Raise one of LMDB's errors as ours; nothing for any other."""
+    if isinstance(exc, lmdb.Error):
+        raise meaning(path, exc) from exc
+
+
+def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
+    """Return one of LMDB's errors as ours."""
+    if isinstance(exc, lmdb.ReadersFullError):
+        return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
+    if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):
+        if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
+            return disk_full(path)
+        return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs check")
+    if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
+        return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs check")
+    if isinstance(exc, lmdb.NotFoundError):
+        return DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory")
+    if isinstance(exc, lmdb.ReadonlyError):
+        return PermissionDenied(f"{path}: {exc}")
+    return _from_message(path, exc)
+
+
+def read_only_disk(path: Path) -> ReadOnlyDisk:
+    """Return the error of a change on a disk that takes none."""
+    return ReadOnlyDisk(f"{path}: the disk of the metadata is read-only", remedy=errors.READ_ONLY_REMEDY)
+
+
+@contextmanager
+def map_read_only(path: Path) -> Iterator[None]:
+    """Turn the system's error for a read-only disk into ReadOnlyDisk."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        raise read_only_disk(path) from exc
+
+
+def disk_full(path: Path) -> StorageFull:
+    return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
+
+
+def _has_no_room(path: Path) -> bool:
+    """Return whether a failed write was cut short by a full disk, which LMDB reports as EIO (mdb_page_flush)."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES
+
+
+def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
+    """Return the error for a plain errno value, for which py-lmdb raises its base class: only the text differs."""
+    text = str(exc)
+    if "No space left" in text or "Disk quota" in text or ("Input/output" in text and _has_no_room(path)):
+        return disk_full(path)
+    if "Permission denied" in text:
+        return PermissionDenied(f"{path}: permission denied")
+    if isinstance(exc, lmdb.MemoryError) or "Cannot allocate memory" in text:
+        # ENOMEM of the map: nothing is known of the metadata then, least of all that it is damaged.
+        return Unavailable(
+            f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
+        )
+    if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
+        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy="try again; see: ulimit -n")
+    if os.strerror(errno.EROFS) in text:
+        return read_only_disk(path)
+    if "closed" in text:
+        return Closed(f"{path}: the metadata was closed")
+    return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs check")

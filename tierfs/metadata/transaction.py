@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 import lmdb
 
 from tierfs.clock import Clock, ClockReading, newest_reading
-from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
+from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
-from tierfs.metadata.environment import Environment, map_lmdb_errors, meaning, raise_as_ours
+from tierfs.metadata.environment import Environment, enter_read_only
+from tierfs.metadata.host import map_lmdb_errors, raise_as_ours
 from tierfs.metadata.records import RECORD_VERSION, Record, StoreRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
@@ -336,6 +337,8 @@ class read_transaction:  # a class, as a generator costs three times as much
         self._host = host
 
     def __enter__(self) -> ReadTransaction:
+        if self._environment.read_only:
+            self._environment = enter_read_only(self._environment)
         with self._errors:
             self._txn = self._environment.lmdb.begin()
         return ReadTransaction(self._environment, self._txn, self._host)
@@ -344,6 +347,7 @@ class read_transaction:  # a class, as a generator costs three times as much
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         _end(self._environment, self._txn)
+        self._environment.leave()
         self._errors.__exit__(kind, exc, trace)
 
 
@@ -391,8 +395,7 @@ class write_transaction:
 
     def __enter__(self) -> WriteTransaction:
         environment = self._environment
-        if environment.broken is not None:
-            raise Unavailable(f"an earlier commit failed ({environment.broken})", remedy="restart this process")
+        environment.require_writable()
         environment.watch.waiting()
         try:
             self._txn = environment.lmdb.begin(write=True)
@@ -444,7 +447,4 @@ def _commit(environment: Environment, txn: Any) -> None:
     try:
         txn.commit()
     except lmdb.Error as exc:
-        error = meaning(environment.path, exc)
-        if not isinstance(error, StorageFull):
-            environment.broken = str(error)
-        raise error from exc
+        raise environment.failed(exc) from exc

@@ -59,6 +59,33 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
+# What a process that serves obeys, and what would end one that does not listen yet.
+_OBEYED = (signal.SIGHUP, signal.SIGUSR1)
+
+
+def hold_back() -> None:
+    """Let SIGHUP and SIGUSR1 wait in the kernel until `let_through`: whoever sends them early means the service.
+
+    Of the calling thread, and of threads and children that it starts.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OBEYED)
+
+
+def let_through() -> None:
+    """Receive what was held back; call it in the main thread, once it listens."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OBEYED)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Start children in the block that hold both back from their first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OBEYED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -6,6 +6,7 @@ processes do. Byte ranges of one file are independent locks.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -21,6 +22,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 WHOLE_FILE = 0
 
+_TO_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
 # Pause between two attempts at a lock: a fraction of a request to a near server.
 _POLL_S = 0.002
 
@@ -33,10 +36,20 @@ class LockFile:
     """
 
     def __init__(self, path: Path, *, looks: bool = False) -> None:
-        """Open the file, made when it is missing; raises OSError. `looks`: only to see locks, and nothing is made."""
+        """Open the file, made when it is missing; raises OSError. `looks`: only to see locks, and nothing is made.
+
+        So it is on a read-only disk, in any case.
+        """
         self._path = path
         self._pid = os.getpid()
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) if looks else osio.open_or_create(path)
+        self._may_lock = not looks
+        try:
+            self._fd = os.open(path, _TO_LOOK) if looks else osio.open_or_create(path)
+        except OSError as exc:
+            if exc.errno != errno.EROFS or not path.exists():
+                raise
+            self._fd = os.open(path, _TO_LOOK)
+            self._may_lock = False
         guards.register(self)
 
     @property
@@ -58,7 +71,12 @@ class LockFile:
             raise guards.of_parent(self._pid, f"the lock of {self._path}")
 
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
-        """Take the lock without waiting; False when another open file holds a conflicting one."""
+        """Take the lock without waiting; False when another open file holds a conflicting one.
+
+        Raises OSError, EROFS where the file could not be opened to be written to.
+        """
+        if not self._may_lock:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
         return _set(self.fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start, length)
 
     def lock_within(self, timeout_s: float) -> bool:
@@ -76,9 +94,7 @@ class LockFile:
 
     def is_locked(self, *, start: int = 0, length: int = WHOLE_FILE) -> bool:
         """Return whether another open file holds a lock on the range."""
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-        answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, query)
-        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        return _is_locked(self.fd, start, length)
 
     def close(self) -> None:
         """Release all locks and close the file; idempotent, and nothing in a child."""
@@ -93,6 +109,24 @@ class LockFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether any process holds a lock of a file, which need not exist, nor be writable. Raises OSError."""
+    try:
+        fd = os.open(path, _TO_LOOK)
+    except FileNotFoundError:
+        return False
+    try:
+        return _is_locked(fd, 0, WHOLE_FILE)
+    finally:
+        os.close(fd)
+
+
+def _is_locked(fd: int, start: int, length: int) -> bool:
+    # fcntl(2): a lock that would conflict is looked for; the file need not be open for writing.
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0))
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def _set(fd: int, kind: int, start: int, length: int) -> bool:

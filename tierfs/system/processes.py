@@ -11,19 +11,18 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import logging.handlers
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn, TypeAlias
+from typing import BinaryIO, NoReturn, TypeAlias
 
 from tierfs import errors
 from tierfs.errors import TierfsError, Unavailable
+from tierfs.system import daemon_log, guards
 
 _IMPORTS = "PYTHONPATH"
 _READY_FD = "TIERFS_READY_FD"
@@ -31,14 +30,8 @@ _READY = b"ready"
 # Of malloc.h.
 _M_ARENA_MAX = -8
 _ARENAS = 2
-_LOG_BYTES = 10 * 1024 * 1024
-_LOG_FILES = 5
 # A mount gives reads in flight 5 s.
 _END_S = 15
-_JSON = "json"
-# Logger above those of all our modules.
-_OWN = "tierfs"
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 Process: TypeAlias = subprocess.Popen[str] | subprocess.Popen[bytes]
@@ -142,7 +135,7 @@ def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> sub
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as answer:
         try:
-            with errors_path.open("ab") as log:
+            with _kept_or_dropped(errors_path) as log, guards.held_back():
                 process = subprocess.Popen(
                     python("tierfs", *arguments),
                     stdin=subprocess.DEVNULL,
@@ -167,16 +160,25 @@ def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> sub
     return process
 
 
+def _kept_or_dropped(path: Path) -> BinaryIO:
+    """Open the file of a daemon's output; on a disk that takes none it is dropped, and the daemon runs."""
+    try:
+        return path.open("ab")
+    except OSError as exc:
+        logging.getLogger(__name__).info("%s: %s; what the process prints is dropped", path, exc.strerror)
+        return open(os.devnull, "wb")
+
+
 @contextmanager
 def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
     """Report from the daemon to its parent: yield a function for `ready`; errors are sent before they are raised.
 
     Without a parent that waits, as in the foreground, both do nothing, and the log goes to the terminal.
     """
+    guards.hold_back()
     text = os.environ.pop(_READY_FD, None)
     ready_fd = int(text) if text is not None else None
-    if ready_fd is not None:
-        _log_to(_log_path(log_directory, name))
+    daemon_log.begin(None if ready_fd is None else _log_path(log_directory, name))
     try:
         yield lambda: _announce(ready_fd)
     except BaseException as exc:
@@ -185,6 +187,8 @@ def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
             fields = {"kind": type(leaf).__name__, "error": str(leaf), "remedy": leaf.remedy}
             _tell(ready_fd, json.dumps(fields).encode())
         raise
+    finally:
+        guards.let_through()
 
 
 def _announce(ready_fd: int | None) -> None:
@@ -217,71 +221,6 @@ def command_of(pid: int) -> str:
         return errors.printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
     except OSError:
         return ""
-
-
-class OneLine(logging.Formatter):
-    """Formats a record as one printable line, whatever names are in it; a traceback follows as it is."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        return errors.printable(super().formatMessage(record))
-
-
-class JsonLine(logging.Formatter):
-    """Formats a record as one JSON object: time (UTC), level, logger, message, and the traceback of an error."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
-
-
-class _LogFile(logging.handlers.RotatingFileHandler):
-    """The log of a daemon: rotated by itself, and by others that move it away and send SIGHUP."""
-
-    def reopen(self) -> None:
-        """Write to the file of the name from now on, which may be another one than before."""
-        self.acquire()
-        try:
-            before, self.stream = self.stream, self._open()  # first: on an error the old one goes on
-            if before is not None:
-                before.close()
-        finally:
-            self.release()
-
-
-def _log_to(path: Path) -> None:
-    handler = _LogFile(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
-    handler.setFormatter(OneLine(_LOG_FORMAT))
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(min(root.level, logging.INFO))
-
-
-def _log_files() -> list[_LogFile]:
-    """Return the log file of a daemon; none in any other process."""
-    return [handler for handler in logging.getLogger().handlers if isinstance(handler, _LogFile)]
-
-
-def reopen_log() -> None:
-    """Have a daemon write to a new log file if the old one was moved away."""
-    for file in _log_files():
-        file.reopen()
-
-
-def log_as(level: str, log_format: str) -> None:
-    """Set the least level and the format of a daemon's log; nothing in other processes.
-
-    Of other packages nothing below INFO is logged: botocore would write out every request.
-    """
-    for file in _log_files():
-        file.setFormatter(JsonLine() if log_format == _JSON else OneLine(_LOG_FORMAT))
-        least = logging.getLevelNamesMapping()[level.upper()]
-        logging.getLogger().setLevel(max(least, logging.INFO))
-        logging.getLogger(_OWN).setLevel(least)
 
 
 def share_arenas() -> None:

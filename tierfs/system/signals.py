@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import trio
 
-from tierfs.system import processes
+from tierfs.system import daemon_log
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None
     """Obey signals until one says to end. The error of a reload is logged; the old settings stay."""
     async for number in signals:
         if number == signal.SIGUSR1:
-            log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *_threads())))
+            log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *stacks())))
         elif number == signal.SIGHUP:
             await _reload(reload)
         else:
@@ -39,7 +39,7 @@ async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None
 
 async def _reload(reload: Reload) -> None:
     try:
-        processes.reopen_log()
+        daemon_log.reopen()
         await reload()
     except Exception as exc:
         log.error("SIGHUP: nothing was reloaded: %s", exc)
@@ -62,7 +62,7 @@ def _task_lines(task: trio.lowlevel.Task, depth: int) -> Iterator[str]:
             yield from _task_lines(child, depth + 1)
 
 
-def _threads() -> Iterator[str]:
+def stacks() -> Iterator[str]:
     """Yield the stack of every thread."""
     frames = sys._current_frames()
     for thread in threading.enumerate():
