@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,3 +162,47 @@ def test_any_of_them_is_read_back_and_counts_for_that_length_only(mode: int, tim
         assert SEGMENTS.codec.decode(SEGMENTS.codec.encode(one)) == one
     own = mode and length == record.length
     assert modified_ns(record) == (time_ns if own else record.modified_ms * 1_000_000)
+
+
+def empty_directories(path: Path) -> list[str]:
+    return sorted(
+        f"{inner.relative_to(path)}" for inner in path.rglob("*") if inner.is_dir() and not inner.is_symlink()
+    )
+
+
+@pytest.mark.mount
+def test_empty_directories_are_copied_to_the_bucket_too(store: Path, tmp_path: Path) -> None:
+    """A bare repository of git without the directory `refs` is none."""
+    repository, files, mnt = tmp_path / "repository", tmp_path / "files", tmp_path / "mnt"
+    subprocess.run(["git", "init", "-q", "--bare", str(repository)], check=True)
+    for name in ("alone", "deep/er/est", "beside"):
+        (files / name).mkdir(parents=True)
+    (files / "beside/file").write_bytes(b"1")
+    (files / "private").mkdir(mode=0o700)
+    (files / "linked").mkdir()
+    (files / "linked/link").symlink_to("../beside")
+    (tmp_path / "nothing").mkdir()
+    mnt.mkdir()
+    tierfs("-q", "ingest", repository, "--into", "r", store=store)
+    tierfs("ingest", files, "--into", "in", store=store, check=False)
+    tierfs("-q", "ingest", tmp_path / "nothing", "--into", "nothing", store=store)
+    tierfs("-q", "ingest", files, repository, "--into", "both", store=store, check=False)
+    tierfs("-q", "offload", store=store)
+    shutil.rmtree(store)
+    tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=store)
+    tierfs("-q", "mount", mnt, store=store)
+    try:
+        assert empty_directories(mnt / "in") == empty_directories(files)
+        assert empty_directories(mnt / "both/files") == empty_directories(files)
+        assert (mnt / "nothing").is_dir()
+        assert stat.S_IMODE((mnt / "in/private").stat().st_mode) == 0o500
+        git = ["git", "-c", "safe.directory=*", f"--git-dir={mnt}/r", "rev-parse", "--is-bare-repository"]
+        assert subprocess.run(git, capture_output=True, check=True).stdout == b"true\n"
+    finally:
+        tierfs("-q", "umount", mnt)
+
+
+def test_an_empty_directory_with_an_impossible_name_is_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "files/a\tb").mkdir(parents=True)
+    refused = tierfs("ingest", tmp_path / "files", "--into", "in", store=store, check=False)
+    assert (refused.code, "cannot be part of a segment's name" in refused.err) == (2, True)

@@ -101,7 +101,9 @@ class CopiedDirectories:
         self._modes: dict[str, int] = {}
 
     def add(self, directory: str, path: str, name: str = "") -> None:
-        """Note the directories that lead to a file below `directory`, this one included. Raises a TierfsError.
+        """Note the directories that lead to a path below `directory`, this one included. Raises a TierfsError.
+
+        A path that ends in a slash is a directory itself.
 
         `name` is that of `directory` below the target; "" if it becomes the target itself.
         """

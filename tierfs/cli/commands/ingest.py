@@ -42,9 +42,9 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
 
     Of several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
     once it has its whole file. Bytes that the store already has are skipped: an open segment with the beginning of its
-    file is continued. Links below a directory are not followed. Modes and times of files and modes of directories are
-    kept; DIR itself has the mode of the directory whose files it gets. Where the policy `ack` is cold, the command
-    returns when all of DIR is in the cold tier.
+    file is continued. Links below a directory are not followed, and empty directories are made. Modes and times of
+    files and modes of directories are kept; DIR itself has the mode of the directory whose files it gets. Where the
+    policy `ack` is cold, the command returns when all of DIR is in the cold tier.
     """
     with session.open_store() as store, progress_line(session) as show:
         name = store.segment_of_path(into)

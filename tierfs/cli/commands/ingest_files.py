@@ -90,22 +90,27 @@ def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) ->
 
 
 def _add_directory(plan: IngestPlan, directory: str, into: str, name: str, listed: Meter) -> None:
-    for path, mode in listed.each(_files_below(plan, directory), lambda file: file[0]):
+    for path, mode in listed.each(_files_below(plan, directory, name), lambda file: file[0]):
         if stat.S_ISREG(mode):
             inner = os.path.relpath(path, directory)
-            if _add(plan, path, f"{into}/{name}/{inner}" if name else f"{into}/{inner}"):
-                plan.directories.add(directory, inner, name)
+            _add(plan, path, f"{into}/{name}/{inner}" if name else f"{into}/{inner}")
         else:
             plan.special.append(path)
 
 
-def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
-    """Yield path and mode of everything but directories, in name order."""
+def _files_below(plan: IngestPlan, directory: str, copy: str) -> Iterator[tuple[str, int]]:
+    """Yield path and mode of everything but directories, in name order; plan these, also empty ones."""
 
     def note(error: OSError) -> None:
         plan.refused.append((os.fsdecode(error.filename or directory), from_os_error(error)))
 
     for root, inner, files in os.walk(directory, onerror=note):
+        below = "" if root == directory else f"{os.path.relpath(root, directory)}/"
+        try:
+            plan.directories.add(directory, below, copy)
+        except TierfsError as exc:
+            if not (inner or files):  # else each of them is refused
+                plan.refused.append((root, exc))
         linked = [name for name in inner if os.path.islink(os.path.join(root, name))]
         inner.sort()
         for name in sorted([*files, *linked]):
@@ -116,14 +121,13 @@ def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
                 note(exc)
 
 
-def _add(plan: IngestPlan, path: str, segment: str) -> bool:
+def _add(plan: IngestPlan, path: str, segment: str) -> None:
     try:
         name = names.join(names.split(segment))
     except InvalidRequest as exc:
         plan.refused.append((path, exc))
-        return False
+        return
     plan.items.append(Item(path, name, os.path.getsize(path)))
-    return True
 
 
 class Incomparable(Exception):

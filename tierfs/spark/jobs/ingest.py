@@ -51,10 +51,6 @@ class SourceFile:
     size_bytes: int
     modified_ns: int
     mode: int = 0
-    directory: str = ""
-    """The named directory it lies in; "" for a file that was named itself."""
-    directory_copy: str = ""
-    """Name of that directory below the one that the job writes to; "" if it becomes that one itself."""
 
     def require_unchanged(self, read_bytes: int) -> None:
         """Raise Conflict for a file that was written to since it was listed."""
@@ -80,6 +76,14 @@ def files_of(sources: Sequence[str]) -> list[SourceFile]:
                 remedy="ingest them into two directories",
             )
     return files
+
+
+def directories_of(sources: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the directories among sources and below them, also empty ones: the source, the path in it, and its name."""
+    for source in sources:
+        directory, copy = os.path.abspath(source), name_of_copy(source) if len(sources) > 1 else ""
+        for root, _, _ in os.walk(directory, onerror=_raise) if os.path.isdir(directory) else ():
+            yield directory, "" if root == directory else f"{os.path.relpath(root, directory)}/", copy
 
 
 def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
@@ -120,12 +124,12 @@ def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:
         for name in sorted(files):
             file = Path(root, name)
             if file.is_file() and not file.is_symlink():
-                yield _file(file, os.path.join(copy, file.relative_to(path)), str(path), copy)
+                yield _file(file, os.path.join(copy, file.relative_to(path)))
 
 
-def _file(path: Path, name: str, directory: str = "", copy: str = "") -> SourceFile:
+def _file(path: Path, name: str) -> SourceFile:
     status, own = path.stat(), names.join(names.split(names.from_os(name)))
-    return SourceFile(str(path), own, status.st_size, status.st_mtime_ns, status.st_mode, directory, copy)
+    return SourceFile(str(path), own, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
 def _raise(error: OSError) -> None:
@@ -174,9 +178,8 @@ def ingest_files(
     wanted = [file for file in files if names.join((*above, *names.split(file.name))) not in skipped]
     require_new(store, into, (file.name for file in wanted))
     copied = CopiedDirectories(into)
-    for file in wanted:
-        if file.directory:
-            copied.add(file.directory, os.path.relpath(file.path, file.directory), file.directory_copy)
+    for directory, below, copy in directories_of(sources):
+        copied.add(directory, below, copy)
     tasks = Tasks(spark, show, sum(file.size_bytes for file in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:
