@@ -202,4 +202,4 @@ def test_what_is_not_whole_or_fills_memory_is_an_error(
     read = StreamRead("lines", Selection(), Records.LINES, PACKING)
     stream = Stream(roomy.metadata, str(roomy.path), roomy.settings.cold, PlaceConnections(), read)
     with pytest.raises(InvalidRequest, match=r"segment s\.gz is compressed by its name, and a stream reads it as it"):
-        stream.next_offset(stream.earliest(), None)
+        stream.next_offset(stream.earliest())

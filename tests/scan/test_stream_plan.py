@@ -16,6 +16,7 @@ from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.record_ends import LineEnds
 from tierfs.scan.stream_batch import missing_bytes, stretches
 from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, reconcile
+from tierfs.scan.stream_shares import Limits, Rounds, advance_fairly
 from tierfs.types import ByteRange, SegmentId
 
 STORE = "s"
@@ -32,6 +33,7 @@ class World:
     separator: Separator = field(default_factory=Separator)
     ticks: int = 0
     looked: int = 0
+    rounds: Rounds = field(default_factory=Rounds)
 
     def create(self) -> None:
         self.ticks += 1
@@ -65,13 +67,21 @@ class World:
     def next(self, start: StreamOffset, limit: int | None) -> StreamOffset:
         offset, lost = reconcile(start, self.listed(), STORE, self.ticks + 1)
         assert (offset, lost) == (start, [])
-        return advance(start, self.listed(), self.cutter(), limit)
+        if limit is None:
+            return advance(start, self.listed(), self.cutter())
+        return advance_fairly(start, self.listed(), self.cutter(), Limits(limit), self.rounds)
 
     def between(self, start: StreamOffset, end: StreamOffset) -> dict[int, bytes]:
         """Return the bytes that a batch reads; all of them exist."""
         found = stretches(start, end, self.listed())
         assert missing_bytes(start, end, found, self.cutter()) == 0
         return {one.listed.segment_id: self.data[one.listed.segment_id][one.start : one.end] for one in found}
+
+    def first_record(self, data: bytes) -> int:
+        """Return the length of the first line with its end."""
+        pattern = re.escape(self.separator.text) if self.separator.text else b"\r\n|\n|\r"
+        found = re.search(pattern, data)
+        return found.end() if found else len(data)
 
     def whole(self, segment_id: int) -> bytes:
         """Return the bytes of a segment that a complete stream must have read."""
@@ -115,8 +125,11 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
         if end == offset:
             return False
         batch = world.between(offset, end)
-        if limit is not None and len(batch) > 1:
-            assert sum(map(len, batch.values())) <= limit
+        if limit is not None:
+            sizes = [len(data) for data in batch.values()]
+            first = [world.first_record(data) for data in batch.values()]
+            assert sum(sizes) <= limit + sum(first), "more than a record each"
+            assert len(sizes) == 1 or max(first, default=0) <= limit, "a longer line is not alone"
         for segment_id, data in batch.items():
             found[segment_id] = found.get(segment_id, b"") + data
         batches.append((offset, end, batch))
@@ -198,31 +211,6 @@ def test_another_store_and_an_older_one() -> None:
     assert (offset.done, len(lost)) == (3, 1)
 
 
-def test_segments_that_appeared_first_come_first() -> None:
-    world = World()
-    for text in (b"1\n", b"2\n", b"3\n"):
-        world.create()
-        world.append(len(world.data) - 1, text)
-    one = world.next(START, 3)
-    two = world.next(one, 3)
-    assert [world.between(START, one), world.between(one, two)] == [{999: b"1\n"}, {998: b"2\n"}]
-    assert len(one.open) == 2, "only the one that the limit ends in has begun besides"
-
-
-@pytest.mark.parametrize(("limit", "batches"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (4, [3])])
-def test_a_batch_has_bytes_of_so_many_segments(limit: int, batches: list[int]) -> None:
-    world = World()
-    for data in (b"", b"half a line", b"a\n", b"b\n", b"c\n"):
-        world.create()
-        world.data[1000 - world.ticks] = data
-    world.seal(0)
-    offset, counts = START, []
-    while (end := advance(offset, world.listed(), world.cutter(), None, limit)) != offset:
-        counts.append(len(world.between(offset, end)))
-        offset = end
-    assert [count for count in counts if count] == batches
-
-
 def test_a_line_over_the_limit() -> None:
     world = World()
     world.create()
@@ -230,7 +218,7 @@ def test_a_line_over_the_limit() -> None:
     ends = LineEnds(LineFormat(Separator(), max_line_bytes=100_000), world.read, {})
     for limit in (None, 10):
         with pytest.raises(InvalidRequest, match="999: a line at or after byte 0 has more than 100000 bytes"):
-            advance(START, world.listed(), ends, limit)
+            advance_fairly(START, world.listed(), ends, Limits(limit), Rounds())
     assert world.looked < 700_000
 
 
@@ -243,9 +231,9 @@ def test_a_line_at_the_limit_waits_for_the_rest_of_its_end(separator: bytes | No
     ends = LineEnds(LineFormat(world.separator, max_line_bytes=100), world.read, {})
     if over:
         with pytest.raises(InvalidRequest, match="999: a line at or after byte 0 has more than 100 bytes"):
-            advance(START, world.listed(), ends, None)
+            advance(START, world.listed(), ends)
     else:
-        assert advance(START, world.listed(), ends, None).bytes == 0
+        assert advance(START, world.listed(), ends).bytes == 0
 
 
 def test_little_is_read_to_find_an_end() -> None:
@@ -253,11 +241,11 @@ def test_little_is_read_to_find_an_end() -> None:
     world.create()
     world.append(0, b"0123456789abcde\n" * 1_000_000 + b"half")
     ends = world.cutter()
-    offset = advance(START, world.listed(), ends, None)
+    offset = advance(START, world.listed(), ends)
     assert offset.bytes == 16_000_000
     looked = world.looked
     assert looked <= 64 * 1024
-    assert advance(offset, world.listed(), ends, None) == offset
+    assert advance(offset, world.listed(), ends) == offset
     assert world.looked == looked, "a half written line is read once"
 
 

@@ -41,6 +41,7 @@ from tierfs.scan.stream_plan import (
     reconcile,
     unfinished,
 )
+from tierfs.scan.stream_shares import NO_LIMIT, Limits, Rounds, advance_fairly
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, ReadPriority, SegmentId, SegmentKind
 
 
@@ -116,7 +117,19 @@ class Listing:
             length,
             joins,
             segment.unsealed_id,
+            *_sequence_of(segment),
+            segment.began_ms,
+            segment.modified_ms,
         )
+
+
+def _sequence_of(segment: SegmentRecord) -> tuple[str, int]:
+    """Return the name of a segment's sequence, and its place there."""
+    if segment.kind is SegmentKind.BYTES:
+        return f"{segment.parent_id}/{segment.stream}", segment.first_offset
+    # A ledger of a managed one has its number as its name.
+    number = int(segment.name) if segment.name.isdecimal() else None
+    return ("", 0) if number is None else (f"{segment.parent_id}/", number)
 
 
 def joined_elsewhere(
@@ -248,6 +261,9 @@ class Stream:
         """A transaction in which nothing followed an offset."""
         self._frozen: dict[int, ListedSegment] | None = None
         self._unfinished: Unfinished = {}
+        self._rounds = Rounds()
+        self._reached = self.earliest()
+        """The end of the last batch."""
         self._told = set[str]()
 
     def earliest(self) -> StreamOffset:
@@ -281,15 +297,16 @@ class Stream:
         with self._metadata.read() as txn:
             self._frozen = {segment.birth: segment for segment in self._listing.at(txn, self.earliest())}
 
-    def next_offset(
-        self, start: StreamOffset, limit_bytes: int | None, limit_segments: int | None = None
-    ) -> StreamOffset:
-        """Return the offset after the next batch, within the limits or of one record; `start` if there is none.
+    def next_offset(self, start: StreamOffset, limits: Limits = NO_LIMIT) -> StreamOffset:
+        """Return the offset after the next batch, within the limits or of one record of each segment that has any.
+
+        `start` if there is none.
 
         Raises DataLoss if something not yet read is gone, and what reading raises.
         """
         start.require_read(self._read.name)
         if self._idle == (self._metadata.last_transaction_id(), start):
+            self._reached = start
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
@@ -298,16 +315,31 @@ class Stream:
             self._report(lost)
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
-            end = advance(begin, listed, self._cutter(txn, reader), limit_bytes, limit_segments)
+            cutter = self._cutter(txn, reader)
+            if limits.exist:
+                end = advance_fairly(begin, listed, cutter, limits, self._rounds)
+            else:
+                end = advance(begin, listed, cutter)
+            self._reached = end
             self._idle = (txn.id, start) if end == start else None
             return end
 
     def reaches(self) -> StreamOffset:
-        """Return the end of the store as last seen, to be shown; includes half-written lines."""
-        listed = self._listing.known
+        """Return the end of the store as last seen, to be shown; includes half-written lines.
+
+        Its bytes are those that the stream will have read there: less those of the last batch's end they are its lag.
+        """
+        listed, since = self._listing.known, self._reached
         open_ends = {segment.birth: segment.end for segment in listed if not segment.complete}
         done = max((segment.birth for segment in listed), default=0)
-        return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
+        with self._metadata.read() as txn, self._reader(txn) as reader:
+            cutter = self._cutter(txn, reader)
+            lag_bytes = sum(
+                cutter.size_bytes(segment, position, segment.end)
+                for segment in unfinished(since, listed)
+                if segment.end > (position := since.open.get(segment.birth, segment.start))
+            )
+        return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends, since.bytes + lag_bytes)
 
     def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""

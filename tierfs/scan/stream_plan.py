@@ -126,6 +126,14 @@ class ListedSegment:
     """Bytes that were other segments of the selection, or may have been."""
     unsealed_id: int = 0
     """Number from the commit that unsealed it last."""
+    sequence: str = ""
+    """Names the segments of which one continues the other: members of a stream, ledgers of a managed ledger."""
+    place: int = 0
+    """Increases along its sequence."""
+    began_ms: int = 0
+    """Time of its first byte."""
+    ended_ms: int = 0
+    """Time of its last append."""
 
     @property
     def complete(self) -> bool:
@@ -169,35 +177,19 @@ class Cutter(Protocol):
         ...
 
 
-def advance(
-    start: StreamOffset,
-    listed: Sequence[ListedSegment],
-    cutter: Cutter,
-    limit_bytes: int | None,
-    limit_segments: int | None = None,
-) -> StreamOffset:
-    """Return the offset after the next batch; `start` itself if there is nothing to read and nothing ended.
+def advance(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
+    """Return the offset after all that exists; `start` itself if there is nothing to read and nothing ended.
 
-    The segments that appeared first are first. A limit smaller than a record still lets one through.
-    `limit_segments`: segments of which a batch has bytes.
+    With a limit a batch is planned by `stream_shares.advance_fairly`.
     """
-    step = _Step(start)
+    step = StreamStep(start)
     for segment in sorted(unfinished(start, listed), key=lambda segment: segment.birth):
-        budget = None if limit_bytes is None else limit_bytes - step.size_bytes
-        if (budget is not None and budget <= 0) or step.segments == limit_segments:
-            break
         position = start.open.get(segment.birth, segment.start)
         cut = Cut(position)
         if segment.end > position:
-            cut = cut_around(start, segment, position, cutter, budget, must=not step.size_bytes)
+            cut = cut_around(start, segment, position, cutter, None, must=True)
         step.take(segment, position, cut)
-        if not cut.all:
-            break
-    if not step.changed:
-        return start
-    for segment in listed:
-        step.remember(segment)
-    return step.offset()
+    return step.offset(listed)
 
 
 def read_before(start: StreamOffset, segment: ListedSegment, position: int) -> list[ByteRange]:
@@ -257,19 +249,17 @@ def cut_around(
 
 def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
     """Return the offset after everything that exists, of which nothing was read."""
-    return replace(advance(start, listed, cutter, None), bytes=start.bytes)
+    return replace(advance(start, listed, cutter), bytes=start.bytes)
 
 
 def beginning_at(
     start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, offset_of: Callable[[ListedSegment], int]
 ) -> StreamOffset:
     """Return the offset before the first records at byte offsets in segments of which nothing was read."""
-    step = _Step(start)
+    step = StreamStep(start)
     for segment in listed:
         step.take(segment, segment.start, Cut(cutter.first_from(segment, offset_of(segment))))
-    for segment in listed:
-        step.remember(segment)
-    return step.offset()
+    return step.offset(listed)
 
 
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
@@ -329,33 +319,54 @@ def passed(offset: StreamOffset, segment: ListedSegment) -> int:
     return offset.open.get(segment.birth, segment.length if segment.birth <= offset.done else 0)
 
 
-class _Step:
+class StreamStep:
     """A step while it is built."""
 
     def __init__(self, start: StreamOffset) -> None:
-        self._start = start
+        self.start = start
         self._open = dict(start.open)
         self._done = start.done
         self._unsealed = start.unsealed
+        self._taken = set[int]()
         self.size_bytes = 0
-        self.segments = 0
-        """Those of which something was read."""
-        self.changed = False
+        self._changed = False
         """Whether something was read, or ended: empty segments alone are no reason for a batch."""
 
     def take(self, segment: ListedSegment, position: int, cut: Cut) -> None:
         """Advance through a segment up to a cut."""
         self.size_bytes += cut.size_bytes
-        self.segments += cut.end > position
+        self._taken.add(segment.birth)
         self._done = max(self._done, segment.birth)
-        self.changed = self.changed or cut.end > position or segment.complete
+        self._changed = self._changed or cut.end > position or segment.complete
         if segment.complete and cut.end >= segment.length:
             self._open.pop(segment.birth, None)
             self._unsealed = max(self._unsealed, segment.unsealed_id)
         else:
             self._open[segment.birth] = cut.end
 
-    def remember(self, segment: ListedSegment) -> None:
+    def pass_by(self, waiting: Sequence[tuple[ListedSegment, int]], *, all_of_them: bool) -> None:
+        """Keep the positions of segments that were not taken, since `done` passes their births; end those that ended.
+
+        `all_of_them`: also those that appeared after all that were taken.
+        """
+        waiting = [(segment, position) for segment, position in waiting if segment.birth not in self._taken]
+        for segment, position in waiting:
+            if segment.end <= position and (all_of_them or segment.birth <= self._done):
+                self.take(segment, position, Cut(position))
+        for segment, position in waiting:
+            if segment.birth not in self._taken and segment.birth <= self._done:
+                self._open[segment.birth] = position
+
+    def offset(self, listed: Sequence[ListedSegment]) -> StreamOffset:
+        """Return the offset at the end of the step; the start itself if nothing happened."""
+        if not self._changed:
+            return self.start
+        for segment in listed:
+            self._remember(segment)
+        bytes_read = self.start.bytes + self.size_bytes
+        return StreamOffset(self.start.store, self.start.read, self._done, self._open, bytes_read, self._unsealed)
+
+    def _remember(self, segment: ListedSegment) -> None:
         """Keep positions in joined segments until the bytes that were theirs are passed; then drop them.
 
         One that was not begun yet would count as finished, since `done` passes its birth.
@@ -364,20 +375,8 @@ class _Step:
         for join in segment.joins:
             if position >= join.end:
                 self._open.pop(join.birth, None)
-            elif join.birth not in self._open and join.birth > self._start.done:
+            elif join.birth not in self._open and join.birth > self.start.done:
                 self._open[join.birth] = join.source_start
-
-    def offset(self) -> StreamOffset:
-        """The offset at the end of the step."""
-        start = self._start
-        return StreamOffset(
-            start.store,
-            start.read,
-            self._done,
-            self._open,
-            start.bytes + self.size_bytes,
-            self._unsealed,
-        )
 
 
 def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:

@@ -27,6 +27,7 @@ from tierfs.scan.planning import plan
 from tierfs.scan.selection import Tail
 from tierfs.scan.stream import Stream
 from tierfs.scan.stream_plan import StreamOffset
+from tierfs.scan.stream_shares import NO_LIMIT, Limits
 from tierfs.spark.errors import explained
 from tierfs.spark.options import Starting, StreamOptions
 from tierfs.spark.partitions import ExecutorReader, TierfsPartition, connections
@@ -80,8 +81,8 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened.refresh()
             # A limit of Spark is one of bytes or of files; the options may have both, unless Spark wants everything.
             pace = None if isinstance(limit, ReadAllAvailable) else opened.options.pace
-            limits = (None, None) if pace is None else (pace.max_bytes, pace.max_segments)
-            return opened.stream.next_offset(StreamOffset.of(start), *limits).as_json()
+            limits = NO_LIMIT if pace is None else Limits(pace.max_bytes, pace.max_segments)
+            return opened.stream.next_offset(StreamOffset.of(start), limits).as_json()
 
     def reportLatestOffset(self) -> Offset:
         """Return the store's present end, for the query's progress."""

@@ -27,6 +27,7 @@ from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.selection import PinnedSegment, Selection
 from tierfs.scan.stream import Records, Stream, StreamRead
 from tierfs.scan.stream_plan import StreamOffset
+from tierfs.scan.stream_shares import Limits
 from tierfs.types import LocationId, SegmentId
 
 _LOG = "tierfs.scan.stream"
@@ -111,7 +112,7 @@ def _read(world: World, reading: Reading, stream: Stream, arguments: Arguments) 
     """Read batches; return whether nothing follows."""
     for _ in range(arguments["batches"]):
         if not reading.pending:
-            end = _text(stream.next_offset(_offset(reading.offset), arguments["limit"]))
+            end = _text(stream.next_offset(_offset(reading.offset), Limits(arguments["limit"])))
             if end == reading.offset:
                 return True
             reading.pending = end
