@@ -138,6 +138,16 @@ def _runs_no_python() -> bool:
     return False
 
 
+def _is_probe_of_zipfile() -> bool:
+    """Return whether zipfile asks whether it may seek: where it may, it goes back to complete the headers of entries.
+
+    It asks by a seek to its own position, in which nothing tells it from others. Refused, it writes data descriptors.
+    """
+    caller = sys._getframe().f_back
+    caller = caller.f_back if caller is not None else None
+    return caller is not None and caller.f_globals.get("__name__") == "zipfile"
+
+
 class _RawAppend(io.RawIOBase):
     """The unbuffered end of a segment: each write is one append, durable when it returns."""
 
@@ -150,6 +160,18 @@ class _RawAppend(io.RawIOBase):
 
     def writable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        """Python's text layer writes a byte order mark, and tells positions, only where this is true."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Return the position if it is the one that is asked for. Raises UnsupportedOperation for another."""
+        position = self.tell()
+        wanted = offset if whence == os.SEEK_SET else position + offset  # the position is the end
+        if wanted != position or _is_probe_of_zipfile():
+            raise io.UnsupportedOperation(f"a segment is written at its end, {position}, and not at {wanted}")
+        return position
 
     def write(self, data: ReadableBuffer, /) -> int:
         view = memoryview(data).cast("B")
