@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
 
+from tierfs import units
 from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import chains, directories, entries
@@ -128,7 +129,7 @@ def _sequence_of(segment: SegmentRecord) -> tuple[str, int]:
     if segment.kind is SegmentKind.BYTES:
         return f"{segment.parent_id}/{segment.stream}", segment.first_offset
     # A ledger of a managed one has its number as its name.
-    number = int(segment.name) if segment.name.isdecimal() else None
+    number = units.decimal(segment.name)
     return ("", 0) if number is None else (f"{segment.parent_id}/", number)
 
 
