@@ -90,3 +90,40 @@ def test_two_daemons_on_one_bucket(rgw_bucket: Bucket, tmp_path: Path) -> None:
             assert tierfs("cat", "t", "--read-priority", "offloaded-only", store=second).out == "after"
             assert tierfs("cat", "s", store=first).out == "before"
             assert tierfs("status", "--json", store=second).json["journal"]["fenced_by_epoch"] == 0
+
+
+def recovered(tmp_path: Path) -> Path:
+    """A store whose bucket another one recovered since, which no record of it says."""
+    (tmp_path / "cold").mkdir()
+    store = tmp_path / "one"
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store, check=False)
+    tierfs("append", "s", store=store, stdin=b"x")
+    tierfs("-q", "offload", store=store)
+    tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "two", check=False)
+    return store
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize("options", [[], ["-f"]])
+def test_a_daemon_of_a_fenced_store_says_so_and_is_not_at_work(tmp_path: Path, options: list[str]) -> None:
+    store = recovered(tmp_path)
+    for _ in range(2):  # the second time its own record says it
+        done = tierfs("daemon", *options, store=store, check=False)
+        assert (done.code, done.out) == (6, "")
+        assert "another store owns the bucket since epoch 2" in done.err
+        assert "see what only this disk holds, and how to save it: tierfs status" in done.err
+    assert tierfs("status", "--json", store=store, check=False).json["holder"] is None
+
+
+@pytest.mark.mount
+def test_a_daemon_that_is_fenced_later_ends_with_the_same(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    store = tmp_path / "one"
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store, check=False)
+    tierfs("append", "s", store=store, stdin=b"x")
+    tierfs("-q", "offload", store=store)
+    with started("daemon", "-f", store=store, stderr=subprocess.PIPE) as process:
+        assert eventually(lambda: tierfs("status", "--json", store=store, check=False).json["holder"] is not None)
+        tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "two", check=False)
+        tierfs("status", store=store, check=False)  # it asks the bucket at once, and records the answer
+        assert process.wait(60) == 6

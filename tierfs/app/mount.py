@@ -102,18 +102,34 @@ def _log_as_set(store: Store) -> None:
 def hold_foreground(store_path: Path) -> None:
     """Hold the store and do its background work until SIGTERM or SIGINT.
 
-    Raises HeldElsewhere naming the holder there is.
+    Raises HeldElsewhere naming the holder there is, and Fenced, at the start or later, where another store owns the
+    bucket.
     """
     require_trusted(store_path)  # before a log is written there
     with processes.reporting(StorePaths(store_path).log, HOLDER_NAME) as announce, open_store(store_path) as store:
         _log_as_set(store)
         processes.share_arenas()
+        _require_owner(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
         end = _expose(store, task)
         run_loop(_serve, store, task, partial(reload, store, task, threads), announce)
         threads.leave()
         end()
+
+
+def _require_owner(store: Store) -> None:
+    """Raise Fenced for a store that may only be read, as its records or the bucket say; a replica follows its owner.
+
+    Before the daemon is announced: one without work would look as if it were at work. A bucket that does not answer
+    within seconds keeps no daemon from its work, which goes on asking.
+    """
+    if store.is_replica:
+        return
+    if (unknown := store.owner_watch.ask()) is not None:
+        log.info("whether the bucket is still this store's is unknown: %s", unknown)
+    with store.metadata.write():
+        pass  # it raises what the record says, the answer included
 
 
 def _expose(store: Store, task: HolderTask) -> Callable[[], None]:

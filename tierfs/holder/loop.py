@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced, ReadOnlyDisk
+from tierfs.errors import Fenced, ReadOnlyDisk, leaf
 from tierfs.holder.failures import Failures
 from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.holder.status import BacklogStatus
@@ -74,14 +74,18 @@ class HolderTask:
 
         While another process holds it, this one waits for its turn with `wait`, and else raises HeldElsewhere. Returns
         for good, with an error in the log, when another store owns the bucket. After an unforeseen failure, which is
-        logged, the work begins again.
+        logged, the work begins again. Without `wait` it raises Fenced instead.
         """
         logged = ""
         while True:
             takeover_s = self._settings().takeover_s
             try:
-                await self._hold_until_fenced(on_held, before_work)
+                fence = await self._hold_until_fenced(on_held, before_work)
+                if not wait:
+                    raise fence
                 return
+            except Fenced:
+                raise
             except HeldElsewhere as exc:
                 if not wait:
                     raise
@@ -100,15 +104,18 @@ class HolderTask:
                 logged = str(exc)
             await trio.sleep(takeover_s)
 
-    async def _hold_until_fenced(self, on_held: Callable[[], None], before_work: Callable[[], Awaitable[None]]) -> None:
-        """Hold the store and work. Raises HeldElsewhere."""
+    async def _hold_until_fenced(
+        self, on_held: Callable[[], None], before_work: Callable[[], Awaitable[None]]
+    ) -> Fenced:
+        """Hold the store and work; return what ended it. Raises HeldElsewhere."""
         begin = await self._in_thread(self._connect)
         async with self._holding(on_held):
             log.info("this process holds the store")
             await before_work()
-            while not await self._fenced(begin):
+            while (fence := await self._fenced(begin)) is None:
                 await self._in_thread.idle()
                 begin = await self._in_thread(self._connect)
+            return fence
 
     @asynccontextmanager
     async def _holding(self, on_held: Callable[[], None]) -> AsyncIterator[None]:
@@ -132,19 +139,21 @@ class HolderTask:
             if not in_thread.busy:
                 held.release()
 
-    async def _fenced(self, begin: Begin) -> bool:
-        """Work until renewed (False), or until another store owns the bucket (True)."""
-        fenced = False
+    async def _fenced(self, begin: Begin) -> Fenced | None:
+        """Work until renewed (None), or until another store owns the bucket."""
+        fence: Fenced | None = None
         try:
             with trio.CancelScope() as self._working:
                 loop, self._table = await self._in_thread(partial(self._begin, begin))
                 await loop.run(self._table.tasks)
         except* Fenced as group:
-            log.error("the background writer stops: %s", group.exceptions[0])
-            fenced = True
+            newer = leaf(group)
+            assert isinstance(newer, Fenced)
+            log.error("the background writer stops: %s", newer)
+            fence = newer
         finally:
             self._table = TaskTable([])
-        return fenced
+        return fence
 
     def _begin(self, begin: Begin) -> tuple[TaskLoop, TaskTable]:
         settings = self._settings()
