@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -150,12 +151,41 @@ def meanings(*rows: tuple[Meaning, tuple[int, ...]]) -> Meanings:
     return {number: meaning for meaning, numbers in rows for number in numbers}
 
 
+# Errors of a write for which there is no room; the last one is of RLIMIT_FSIZE, or of a file system's longest file.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+FILE_LIMIT = "a file would be larger than ulimit -f, or its file system, allows"
+FILE_LIMIT_REMEDY = "run it with: ulimit -f unlimited (of a systemd unit: LimitFSIZE=infinity)"
+
+# Errors of a file that is opened where the process, or the system, has too many open.
+FEW_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+FEW_FILES_REMEDY = "close some files, or allow more: ulimit -n 4096 (of a systemd unit: LimitNOFILE=4096)"
+
+# Of the files that a process may have open, the part for one cache of them: there are two, connections, and all else.
+_CACHES_SHARE = 4
+_LEAST_OPEN = 8
+
+
+def open_files_within_limit(wanted: int) -> int:
+    """Return how many files a cache may keep open that would have `wanted`, by the limit of this process."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if limit == resource.RLIM_INFINITY else min(wanted, max(_LEAST_OPEN, limit // _CACHES_SHARE))
+
+
+def lacks_files(error: BaseException) -> bool:
+    """Return whether an error, or its cause, is that too many files are open."""
+    cause = error.__cause__ or error
+    return isinstance(cause, OSError) and cause.errno in FEW_FILES
+
+
 # Of files in the store's directory.
 LOCAL_DISK = meanings(
     (
         Meaning(StorageFull, "the local disk is full", "free space, or run: tierfs evict"),
         (errno.ENOSPC, errno.EDQUOT),
     ),
+    (Meaning(StorageFull, FILE_LIMIT, FILE_LIMIT_REMEDY), (errno.EFBIG,)),
+    (Meaning(Unavailable, "too many open files", FEW_FILES_REMEDY), tuple(FEW_FILES)),
     (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.ELOOP)),
     (Meaning(ReadOnlyDisk, "the disk is read-only", errors.READ_ONLY_REMEDY), (errno.EROFS,)),

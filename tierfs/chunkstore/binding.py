@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 
-from tierfs import errors
+from tierfs import errors, osio
 from tierfs.checksum import Buffer
 from tierfs.chunkstore import validate
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ObjectPiece, OnReceived, Source, StoredObject
@@ -26,7 +26,7 @@ _MEANINGS = meanings(
     (Meaning(errors.NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(errors.AlreadyExists, "already exists"), (errno.EEXIST,)),
     (Meaning(errors.PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS)),
-    (Meaning(errors.StorageFull, remedy="make room in the cold tier"), (errno.ENOSPC, errno.EDQUOT)),
+    (Meaning(errors.StorageFull, remedy="make room in the cold tier"), tuple(osio.NO_ROOM)),
 )
 
 # Opens the place that a URL names.

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from tierfs import errors
+from tierfs import errors, osio
 from tierfs.cli.session import VERBOSE, Session, to_stderr
 from tierfs.errors import TierfsError
 from tierfs.frozen import dataclass
@@ -43,6 +43,7 @@ _KINDS_BY_ERRNO: Mapping[int, type[TierfsError]] = {
     errno.EROFS: errors.ReadOnlyDisk,
     errno.ENOSPC: errors.StorageFull,
     errno.EDQUOT: errors.StorageFull,
+    errno.EFBIG: errors.StorageFull,
 }
 
 
@@ -73,7 +74,7 @@ def report(error: BaseException, session: Session) -> int:
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in osio.NO_ROOM:
         _silence_stdout()  # the full disk may be that of stdout
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()

@@ -35,6 +35,7 @@ from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.osio import map_os_errors
 from tierfs.parallel import Meter, OnProgress, unseen
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
@@ -115,8 +116,13 @@ class Publisher:
         """Wait for other processes that publish, so that each entry is sent once."""
         from tierfs.system.locks import LockFile  # `status` asks the bucket for its owner, and publishes nothing
 
-        with closing(LockFile(self._metadata.path / _TURN_NAME)) as lock:
-            if not lock.lock_within(TURN_S):
+        path = self._metadata.path / _TURN_NAME
+        with map_os_errors(str(path)):
+            lock = LockFile(path)
+        with closing(lock):
+            with map_os_errors(str(path)):
+                is_ours = lock.lock_within(TURN_S)
+            if not is_ours:
                 log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
             yield
 

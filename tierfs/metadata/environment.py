@@ -11,7 +11,6 @@ to open the environment again; its locks belong to the process.
 
 from __future__ import annotations
 
-import errno
 import gc
 import logging
 import os
@@ -27,7 +26,7 @@ import lmdb
 from tierfs import osio
 from tierfs.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import host
-from tierfs.metadata.host import MAX_READERS, WriteWatch, disk_full, map_lmdb_errors, map_read_only, read_only_disk
+from tierfs.metadata.host import MAX_READERS, WriteWatch, map_lmdb_errors, map_read_only, no_room, read_only_disk
 from tierfs.metadata.tables import ALL_NAMES
 from tierfs.system import guards
 from tierfs.system.locks import LockFile, is_locked
@@ -184,8 +183,8 @@ def _write_watch(fd: int, path: Path) -> WriteWatch:
     try:
         return WriteWatch(fd)
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from exc
+        if exc.errno in osio.NO_ROOM:
+            raise no_room(path) from exc
         raise
 
 
@@ -201,8 +200,8 @@ def _allocate_lock_file(path: Path) -> None:
         if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
             os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise disk_full(path) from exc
+        if exc.errno in osio.NO_ROOM:
+            raise no_room(path) from exc
         raise
     finally:
         os.close(fd)

@@ -10,6 +10,7 @@ import errno
 import logging
 import mmap
 import os
+import resource
 import struct
 import threading
 import time
@@ -20,7 +21,7 @@ from types import TracebackType
 
 import lmdb
 
-from tierfs import errors
+from tierfs import errors, osio
 from tierfs.errors import (
     Closed,
     Conflict,
@@ -221,7 +222,7 @@ def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
         return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
     if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):
         if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
-            return disk_full(path)
+            return no_room(path)
         return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs check")
     if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
         return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs check")
@@ -248,21 +249,33 @@ def map_read_only(path: Path) -> Iterator[None]:
         raise read_only_disk(path) from exc
 
 
-def disk_full(path: Path) -> StorageFull:
+def no_room(path: Path) -> StorageFull:
+    """Return the error of a write of the metadata for which there is no room."""
+    if _is_at_limit(path):
+        return StorageFull(f"{path}: {osio.FILE_LIMIT}", remedy=osio.FILE_LIMIT_REMEDY)
     return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
 
 
 def _has_no_room(path: Path) -> bool:
     """Return whether a failed write was cut short by a full disk, which LMDB reports as EIO (mdb_page_flush)."""
     status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES
+    return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES or _is_at_limit(path)
+
+
+def _is_at_limit(path: Path) -> bool:
+    """Return whether the metadata's files nearly have the largest size that this process may write."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    files = (path / name for name in ("data.mdb", "lock.mdb"))
+    sizes = [file.stat().st_size for file in files if file.exists()]
+    return limit != resource.RLIM_INFINITY and max(sizes, default=0) + _NO_ROOM_BYTES >= limit
 
 
 def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
     """Return the error for a plain errno value, for which py-lmdb raises its base class: only the text differs."""
     text = str(exc)
-    if "No space left" in text or "Disk quota" in text or ("Input/output" in text and _has_no_room(path)):
-        return disk_full(path)
+    cut_short = "Input/output" in text and _has_no_room(path)
+    if cut_short or any(os.strerror(number) in text for number in osio.NO_ROOM):
+        return no_room(path)
     if "Permission denied" in text:
         return PermissionDenied(f"{path}: permission denied")
     if isinstance(exc, lmdb.MemoryError) or "Cannot allocate memory" in text:
@@ -271,7 +284,7 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
             f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
         )
     if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
-        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy="try again; see: ulimit -n")
+        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy=osio.FEW_FILES_REMEDY)
     if os.strerror(errno.EROFS) in text:
         return read_only_disk(path)
     if "closed" in text:

@@ -50,7 +50,7 @@ class LocalReader:
     def __init__(self, files: ChunkFiles, open_files: int, threads: int, metrics: MetricSink) -> None:
         self._files = files
         self._metrics = metrics
-        self._limit = open_files
+        self._limit = osio.open_files_within_limit(open_files)
         self._limiter = trio.CapacityLimiter(threads)
         self._open: OrderedDict[str, _OpenChunkFile] = OrderedDict()
         self._checked: OrderedDict[ObjectId, bytearray] = OrderedDict()
@@ -158,12 +158,22 @@ class LocalReader:
     def _opened(self, name: str) -> _OpenChunkFile:
         file = self._open.get(name)
         if file is None:
-            file = self._open[name] = _OpenChunkFile(self._files.open_for_read(name))
+            file = self._open[name] = _OpenChunkFile(self._open_file(name))
             while len(self._open) > self._limit:
                 self._drop(self._open.popitem(last=False)[1])
         else:
             self._open.move_to_end(name)
         return file
+
+    def _open_file(self, name: str) -> int:
+        """Open a file, in the place of others where the process has too many open."""
+        while True:
+            try:
+                return self._files.open_for_read(name)
+            except TierfsError as exc:
+                if not self._open or not osio.lacks_files(exc):
+                    raise
+                self._drop(self._open.popitem(last=False)[1])
 
     def _drop(self, file: _OpenChunkFile) -> None:
         if file.users == 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tierfs import names
+from tierfs import names, osio
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
@@ -60,7 +60,7 @@ class Engine:
         self.files = files
         self._clock = clock
         self._locks = WriterLocks(locks_path)
-        descriptors = ChunkDescriptors(files, settings.open_chunks)
+        descriptors = ChunkDescriptors(files, osio.open_files_within_limit(settings.open_chunks))
         self._make_pool = pool
         self._commits = {Ack.LOCAL: GroupCommit(metadata, descriptors)}
         self._commits_lock = threading.Lock()

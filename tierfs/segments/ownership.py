@@ -18,6 +18,7 @@ from tierfs.metadata.journal_state import WriterInfo
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.osio import map_os_errors
 from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
@@ -36,7 +37,9 @@ class WriterLocks:
     """Holds the writer locks of one process; in a child of fork each call raises Closed."""
 
     def __init__(self, path: Path) -> None:
-        self._file = LockFile(path)
+        self._path = path
+        with map_os_errors(str(path)):
+            self._file = LockFile(path)
         self.require_process = self._file.require_process
 
     @property
@@ -46,15 +49,18 @@ class WriterLocks:
 
     def try_lock(self, segment_id: SegmentId, epoch: int) -> bool:
         """Lock this epoch; False when another process holds it. Not exclusive within a process."""
-        return self._file.try_lock(start=_byte(segment_id, epoch), length=1)
+        with map_os_errors(str(self._path)):
+            return self._file.try_lock(start=_byte(segment_id, epoch), length=1)
 
     def unlock(self, segment_id: SegmentId, epoch: int) -> None:
         """Release the lock of this epoch."""
-        self._file.unlock(start=_byte(segment_id, epoch), length=1)
+        with map_os_errors(str(self._path)):
+            self._file.unlock(start=_byte(segment_id, epoch), length=1)
 
     def is_alive_elsewhere(self, segment_id: SegmentId, epoch: int) -> bool:
         """Return whether another process is the writer of this epoch."""
-        return self._file.is_locked(start=_byte(segment_id, epoch), length=1)
+        with map_os_errors(str(self._path)):
+            return self._file.is_locked(start=_byte(segment_id, epoch), length=1)
 
     def close(self) -> None:
         """Release all locks; idempotent."""

@@ -39,8 +39,10 @@ _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
 _MEANINGS = osio.meanings(
     (
         Meaning(StorageFull, remedy="free space on the cold directory's filesystem"),
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        (errno.ENOSPC, errno.EDQUOT),
     ),
+    (Meaning(StorageFull, osio.FILE_LIMIT, osio.FILE_LIMIT_REMEDY), (errno.EFBIG,)),
+    (Meaning(Unavailable, "too many open files", osio.FEW_FILES_REMEDY), tuple(osio.FEW_FILES)),
     (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(AlreadyExists, "already exists"), (errno.EEXIST,)),
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from tierfs import errors
+from tierfs import errors, osio
 from tierfs.chunkstore.probe import Traits
 from tierfs.chunkstore.protocol import OnReceived, PendingUpload, Source, StoredObject
 from tierfs.chunkstore.validate import is_relative
@@ -64,7 +64,7 @@ class ObjectPlace(Protocol):
         ...
 
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = osio.NO_ROOM
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _INVALID = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 

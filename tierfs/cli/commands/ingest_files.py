@@ -330,7 +330,7 @@ _OPEN_FILES = 512
 
 def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
     """Return consecutive files in batches for `jobs` parallel calls of `ingest_batch`; a long file is its own batch."""
-    most_files = min(_BATCH_FILES, _OPEN_FILES // jobs)
+    most_files = max(1, min(_BATCH_FILES, osio.open_files_within_limit(_OPEN_FILES) // jobs))
 
     def cost(item: Item) -> int:
         return item.size_bytes if item.size_bytes <= _SMALL_FILE_BYTES else _BATCH_BYTES + 1  # alone

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.osio import NO_ROOM
 from tierfs.reading.cache.files import CacheFiles, InUse, slots_within
-from tierfs.reading.cache.health import LABEL, NO_ROOM, CacheHealth, CacheState, CacheStats
+from tierfs.reading.cache.health import LABEL, CacheHealth, CacheState, CacheStats
 from tierfs.reading.cache.slots import SLOT_BYTES, SlotPlace, SlotTable, runs
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Transfer

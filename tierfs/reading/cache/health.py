@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -11,13 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.osio import NO_ROOM
 
 log = logging.getLogger(__name__)
 
 # The cache's name in metrics.
 LABEL = "disk"
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CacheState(StrEnum):
