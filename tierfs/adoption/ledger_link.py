@@ -19,7 +19,7 @@ from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.checksum import Stretch, joined
 from tierfs.errors import Conflict
-from tierfs.metadata import chains, changes, checksums, directories, entries, policies
+from tierfs.metadata import chains, changes, checksums, directories, empty_ledgers, entries, policies
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
 from tierfs.metadata.records import IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
@@ -242,7 +242,7 @@ class LedgerLinker:
             editor.remove(Tier.COLD, list(chains.chunks(txn, segment.id, Tier.COLD)), due_ms=txn.now_ms)
             self._link_parts(txn, editor.segment, ledger, "" if copy is None else copy.name, grows=False)
             known = entries.find(txn, segment.id)
-            entries.put_ledger(txn, replace(known, offload=_offload(plan, self._place, txn.now_ms)))
+            entries.put_ledger(txn, replace(known, offload=self._completed(txn, segment.id, plan, ledger)))
 
     def rows_of(self, segment: SegmentRecord) -> Rows:
         """Return the writer of rows for what a ledger gained, or for the objects of another attempt."""
@@ -334,8 +334,19 @@ class LedgerLinker:
         segment = self._link_parts(txn, new, ledger, copy_name, grows=plan.grows)
         known = entries.find(txn, segment.id)
         entries.put_ledger(
-            txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
+            txn, replace(known, ledger_id=plan.ledger_id, offload=self._completed(txn, segment.id, plan, ledger))
         )
+
+    def _completed(
+        self, txn: WriteTransaction, segment_id: SegmentId, plan: LedgerPlan, ledger: FoundLedger
+    ) -> OffloadProgress:
+        """Return the context of an adopted ledger; it has the object of one to whose object no chunk refers."""
+        offload = _offload(plan, self._place, txn.now_ms)
+        if ledger.payload_bytes or len(ledger.parts) != 1 or self._owned:
+            return offload
+        place = policies.register_foreign(txn, self._place)
+        empty = _described(segment_id, place.id, ledger.parts[0], "", foreign=True)
+        return replace(offload, driver_properties={**offload.driver_properties, **empty_ledgers.properties(empty)})
 
 
 def _require_same(
@@ -377,9 +388,23 @@ def _new_object(
     *,
     foreign: bool,
 ) -> ObjectRecord:
-    data, index = part.part.data, part.part.index
-    record = ObjectRecord(
+    described = _described(segment_id, location_id, part, copy_name, foreign=foreign)
+    record = replace(
+        described,
         id=ObjectId(txn.allocate_id()),
+        store_epoch=txn.store.store_epoch,
+        created_ms=txn.now_ms,
+    )
+    checksums.put_grid(txn, record.id, part.grid)
+    return record
+
+
+def _described(
+    segment_id: SegmentId, location_id: LocationId, part: FoundPart, copy_name: str, *, foreign: bool
+) -> ObjectRecord:
+    data, index = part.part.data, part.part.index
+    return ObjectRecord(
+        id=ObjectId(0),
         tier=Tier.COLD,
         location_id=location_id,
         name=data.name,
@@ -387,8 +412,6 @@ def _new_object(
         etag=data.etag,
         foreign=foreign,
         crc32c=part.crc32c,
-        store_epoch=txn.store.store_epoch,
-        created_ms=txn.now_ms,
         modified_ms=data.modified_ms if foreign else 0,
         encoding=part.encoding,
         stored_length=data.length_bytes,
@@ -397,8 +420,6 @@ def _new_object(
         index_name="" if index is None else index.name,
         entries_name=copy_name,
     )
-    checksums.put_grid(txn, record.id, part.grid)
-    return record
 
 
 def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tierfs.adoption.plan import AdoptionPlan, SegmentPlan
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import NotFound
-from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata import chains, directories, empty_ledgers, entries, policies, tables
 from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -58,6 +58,11 @@ class Absent:
                     record = chains.object_of(txn, chunk) if chunk.object_id else None
                     if record is not None and record.location_id == known.id:
                         objects[record.name] = objects.get(record.name, 0) + chunk.length
+                empty = None
+                if not objects and segment.kind is SegmentKind.LEDGER:
+                    empty = empty_ledgers.object_of(entries.find(txn, segment.id))
+                if empty is not None and empty.location_id == known.id:
+                    objects[empty.name] = 0
                 if objects:
                     self._held[name] = _AdoptedSegment(segment, objects)
         self._missing = {name for held in self._held.values() for name in held.objects}

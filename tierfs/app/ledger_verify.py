@@ -20,7 +20,7 @@ from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import FIRST_PART_ID, LedgerIndex
 from tierfs.ledger.single_object import MagicWords
-from tierfs.metadata import chains, checksums, entries, policies
+from tierfs.metadata import chains, checksums, empty_ledgers, entries, policies
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -118,7 +118,7 @@ class VerifiedLedger:
     entries: int
     length: int
     objects: list[str] = field(default_factory=list)
-    """Empty: it is not offloaded."""
+    """Empty: it is not offloaded, or has no bytes."""
     warnings: Deviations = field(default_factory=Deviations)
     error: TierfsError | None = None
 
@@ -159,6 +159,8 @@ class LedgerVerifier:
             with self._store.metadata.read() as txn:
                 result.entries = entries.count(txn, segment.id)
                 records = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+                empty = None if records else empty_ledgers.object_of(entries.find(txn, segment.id))
+                records = records if empty is None else (empty,)
             self._verify(segment, records, result)
         except (DataLoss, NotFound, Conflict) as exc:
             result.error = exc

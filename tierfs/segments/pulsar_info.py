@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tierfs.errors import InvalidRequest
 from tierfs.ledger import metadata as pulsar
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, empty_ledgers, policies
 from tierfs.metadata.ledger_and_batch_records import OUR_DRIVER, LedgerRecord
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
@@ -102,7 +102,8 @@ def _context(txn: ReadTransaction, segment: SegmentRecord, known: LedgerRecord) 
 
 def _driver(txn: ReadTransaction, known: LedgerRecord) -> pulsar.DriverMetadata | None:
     offload, location_id = known.offload, txn.store.cold_location_id
-    name, properties = offload.driver_name, offload.driver_properties
+    name = offload.driver_name
+    properties: Mapping[str, str] = empty_ledgers.foreign(offload.driver_properties)
     if name == OUR_DRIVER and location_id:
         name, properties = driver_of(policies.location(txn, location_id))
     if not name:

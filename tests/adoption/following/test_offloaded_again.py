@@ -7,6 +7,7 @@ request.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +26,7 @@ from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict
-from tierfs.metadata import entries
+from tierfs.metadata import empty_ledgers, entries
 from tierfs.parallel import Meter
 from tierfs.reading.ledger_objects import Pieces
 
@@ -170,3 +171,58 @@ def test_a_recovered_store_has_the_attempt_that_was_linked_last(tmp_path: Path) 
     assert [row["state"] for row in tierfs(*words, store=other).json["segments"]] == ["already adopted"]
     assert cat(other, NAME) == b"".join(PAYLOADS)
     assert tierfs("-q", "check", "--read", store=other).code == 0
+
+
+def test_a_ledger_of_empty_entries_is_looked_at(tmp_path: Path) -> None:
+    """No chunk refers to its objects: they were never read again, and it was verified though they were gone."""
+    store, root = tmp_path / "store", tmp_path / "theirs"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    empty, whole = offloaded([b"", b"", b""]), offloaded(PAYLOADS, 8, uuid=attempt(2))
+    write_files(root, in_files(empty, whole))
+    words = ("-q", "adopt", "--as", "pulsar", root, "--into", "in", "--json")
+    tierfs(*words, store=store)
+
+    def lines(*asked: object) -> list[dict[str, Any]]:
+        done = tierfs(*asked, "--json", store=store, check=False)
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    def verified() -> tuple[int, list[str], str]:
+        done = tierfs("-q", "ledger", "verify", "in", store=store, check=False)
+        return done.code, [row["state"] for row in lines("ledger", "verify", "in")], done.out
+
+    assert verified()[:2] == (0, ["ok", "ok"])
+    info = tierfs("ledger", "status", f"in/{TOPIC}", "--for-pulsar", "json", store=store, check=False).out
+    assert "storageBasePath" in info
+    assert "tierfs." not in info
+    again = offloaded([b"", b"", b""], uuid=attempt(3))
+    for name in (empty.key, f"{empty.key}-index"):
+        (root / name).unlink()
+        (root / f"{name}.json").unlink()
+    code, states, said = verified()
+    assert (code, states) == (74, ["damaged", "ok"]), said
+    done = tierfs(*words, store=store, check=False)
+    assert [gone["name"] for gone in done.json["vanished"]] == [NAME]
+    write_files(root, in_files(again))
+    assert [row["state"] for row in tierfs(*words, store=store).json["segments"]] == ["linked anew", "already adopted"]
+    assert verified()[:2] == (0, ["ok", "ok"])
+    # One of this store's own has no objects, as Pulsar offloads none without bytes: that is said.
+    tierfs("-q", "ledger", "append", "own", store=store, stdin=b"")
+    (ledger,) = (row["segment"] for row in lines("ledger", "ls", "own"))
+    tierfs("-q", "seal", ledger, store=store)
+    done = tierfs("ledger", "verify", "own", store=store)
+    assert "0 ledgers verified; 0 damaged, 0 with warnings, 1 of 0 bytes: nothing to verify" in done.out
+    assert "(0 bytes: nothing to verify)" in tierfs("check", ledger, store=store).out
+
+
+def test_what_is_known_of_a_ledger_of_empty_entries(store: TestStore) -> None:
+    empty = offloaded([b"", b""])
+    run(store, place(empty))
+    with store.metadata.read() as txn:
+        record = empty_ledgers.object_of(entries.find(txn, store.segment(NAME).id))
+    assert record is not None
+    assert (record.name, record.index_name, record.stored_bytes) == (empty.key, f"{empty.key}-index", len(empty.data))
+    assert (record.length, record.foreign, record.location_id > 0) == (0, True, True)
+    run(store, place(offloaded(PAYLOADS, 8)))
+    with store.metadata.read() as txn:
+        other = store.segment(f"in/{TOPIC}/00000000000000000008")
+        assert empty_ledgers.object_of(entries.find(txn, other.id)) is None

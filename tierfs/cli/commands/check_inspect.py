@@ -188,7 +188,8 @@ def _verified_text(verified: Verified) -> str:
     """Return a line for the segment, and one for each run of bytes that a copy lacks, in however many objects."""
     name, crc = printable(verified.name), output.checksum(verified.crc32c)
     if verified.ok:
-        return f"ok       {crc}  {name}"
+        nothing = "" if verified.bytes or verified.length > verified.start_offset else " (0 bytes: nothing to verify)"
+        return f"ok       {crc}  {name}{nothing}"
     lines = [f"{output.size(sum(lost.length_bytes for lost in verified.lost))} lost"] if verified.lost else []
     runs = [f"lost: bytes {lost.start} to {lost.end}" for lost in verified.lost]
     for (tier, fault), group in groupby(sorted(verified.bad, key=_kind), key=_kind):

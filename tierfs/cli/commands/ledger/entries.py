@@ -267,13 +267,13 @@ def verify(session: Session, path: str) -> None:
 
     Reads the data and index object of each cold ledger at or below the path, adopted ones included. Checks format
     versions, blocks, the id and length of every entry, and all bytes against the index, the store's rows of entries and
-    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded. The
-    exit code is 74 if one is damaged. A warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the
-    ledger.
+    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, local for one that is not offloaded, or empty
+    for one without objects and bytes, of which nothing can be verified. The exit code is 74 if one is damaged. A
+    warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the ledger.
     """
     from tierfs.app.ledger_verify import LedgerVerifier
 
-    damaged = warned = count = 0
+    damaged = warned = local = empty = count = 0
     with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show, noun="ledger")
         verifier = LedgerVerifier(store, meter)
@@ -281,12 +281,16 @@ def verify(session: Session, path: str) -> None:
         meter.total_bytes, meter.total_items = sum(segment.length for _, segment in cold), len(cold)
         for ledger in verifier.run(cold):
             meter(0, ledger.name, 1)
-            count, damaged = count + 1, damaged + (ledger.error is not None)
+            state = _state(ledger)
+            local, empty = local + (state == "local"), empty + (state == "empty")
+            count, damaged = count + (state not in ("local", "empty")), damaged + (state == "damaged")
             warned += ledger.error is None and ledger.warnings.count > 0
             if session.json or ledger.error is not None or session.verbosity >= 0:
                 session.result(_data(ledger), _text(ledger))
     if not session.json:
-        session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings")
+        rest = f", {local} not offloaded" if local else ""
+        rest += f", {empty} of 0 bytes: nothing to verify" if empty else ""
+        session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings{rest}")
     if damaged:
         raise click.exceptions.Exit(EXIT_DAMAGED)
 
@@ -301,7 +305,7 @@ def _state(ledger: VerifiedLedger) -> str:
     if ledger.error is not None:
         return "damaged"
     if not ledger.objects:
-        return "local"
+        return "local" if ledger.length else "empty"
     return "warning" if ledger.warnings.count else "ok"
 
 
