@@ -101,6 +101,26 @@ def test_what_the_store_has_already_is_taken(place: OffloadPlace, given_fields: 
     assert offload_policies.wanted(given_fields, place) == {}
 
 
+@pytest.mark.parametrize(
+    "given", ["file:/srv/cold", "file:///srv/cold", "file:///srv/cold/", "file://localhost/srv/cold"]
+)
+@pytest.mark.parametrize("mine", ["file:/srv/cold", "file:///srv/cold"])
+def test_a_directory_is_one_place_however_it_is_written(given: str, mine: str) -> None:
+    place = OffloadPlace("filesystem", {"fileSystemURI": mine})
+    assert offload_policies.wanted({"fileSystemURI": given}, place) == {}
+    for other in ("file:///srv/colder", "file://host/srv/cold", "hdfs:///srv/cold"):
+        with pytest.raises(InvalidRequest, match="in this store, not"):
+            offload_policies.wanted({"fileSystemURI": other}, place)
+
+
+def test_a_size_of_blocks_that_the_client_sends_by_itself_cannot_be_left_out() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        offload_policies.wanted({"managedLedgerOffloadMaxBlockSizeInBytes": 32 * MIB}, S3)
+    assert refused.value.remedy is not None
+    assert f"--maxBlockSize {64 * MIB}" in refused.value.remedy
+    assert "leave it out" not in refused.value.remedy
+
+
 @pytest.mark.parametrize(("place", "name", "value"), REFUSED)
 def test_what_means_nothing_here_is_refused(place: OffloadPlace, name: str, value: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:

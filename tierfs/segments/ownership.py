@@ -174,7 +174,7 @@ def live_writer_conflict(txn: ReadTransaction, segment: SegmentRecord) -> Confli
     path = directories.path_of(txn, segment.parent_id, segment.name)
     return Conflict(
         f"segment {names.printable(path)} is being written by {segment.writer}",
-        remedy=f"wait for it, or take over with: tierfs {verb} {names.as_word(path)} --take-over",
+        remedy=f"wait for it, or take over with: tierfs {verb} --take-over {names.as_word(path)}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from tierfs import policy
 from tierfs.errors import InvalidRequest
@@ -28,7 +29,9 @@ POLICY = {name: theirs.table()[name.lower()].ours for name in (SIZE, TIME, LAG, 
 
 _DRIVER = "managedLedgerOffloadDriver"
 _BLOCK_BYTES = "managedLedgerOffloadMaxBlockSizeInBytes"
+_BLOCKS = "MaxBlockSizeInBytes"
 _BUCKET = "managedLedgerOffloadBucket"
+_FILE_URI = "fileSystemURI"
 _FILE_SYSTEM = "filesystem"
 _SYNONYMS = {"s3": "aws-s3"}  # Pulsar's isS3Driver
 # Fields of all drivers, and of one alone.
@@ -74,7 +77,7 @@ class OffloadPlace:
             return cls("", {})
         driver, properties = pulsar_info.driver_of(location)
         if not properties:
-            return cls(_FILE_SYSTEM, {_DRIVER: _FILE_SYSTEM, "fileSystemURI": location.url})
+            return cls(_FILE_SYSTEM, {_DRIVER: _FILE_SYSTEM, _FILE_URI: location.url})
         said: dict[str, str | int] = {
             "Bucket": properties["bucket"],
             "Region": properties["region"],
@@ -149,11 +152,20 @@ def _is_said_in_vain(name: str, value: Any, place: OffloadPlace) -> bool:
         has_none = place.driver == _FILE_SYSTEM and name == _BLOCK_BYTES and value == _CLIENT_BLOCK_BYTES
         return has_none or (mine is not None and value == mine)
     if mine is not None:
+        if name == _FILE_URI:
+            return _address(value) == _address(mine)
         given = _SYNONYMS.get(value.lower(), value.lower()) if name == _DRIVER else value.rstrip("/")
         return given == mine.rstrip("/")
     # The store may not record a region: the name of its bucket says it.
     prefix = name.removesuffix("Region")
     return prefix != name and _BUCKET in place.fields and _PREFIXES.get(prefix) in ("", place.driver)
+
+
+def _address(url: str) -> tuple[str, str, str]:
+    """Return the parts of a URL that name a place: file:/DIR, file:///DIR and file://localhost/DIR are one."""
+    parts = urlsplit(url)
+    host = "" if parts.scheme == "file" and parts.netloc == "localhost" else parts.netloc
+    return parts.scheme, host, parts.path.rstrip("/")
 
 
 def _refuse(name: str, value: Any, place: OffloadPlace) -> None:
@@ -164,10 +176,11 @@ def _refuse(name: str, value: Any, place: OffloadPlace) -> None:
     if not place.driver:
         raise InvalidRequest(f"{name} cannot be set: the store has no cold tier", remedy="tierfs config cold.url=URL")
     if name in place.fields:
-        raise InvalidRequest(
-            f"{name} is {place.fields[name]} in this store, not {value}",
-            remedy="a store offloads to one place: leave it out, or name the same",
-        )
+        remedy = "a store offloads to one place: leave it out, or name the same"
+        if name.endswith(_BLOCKS):
+            # pulsar-admin sends 64 MiB where nobody gave a size, so leaving it out does not help.
+            remedy = f"pulsar-admin sends a size by itself; give the store's: --maxBlockSize {place.fields[name]}"
+        raise InvalidRequest(f"{name} is {place.fields[name]} in this store, not {value}", remedy=remedy)
     raise InvalidRequest(
         f"{name} cannot be set for a namespace or a topic of a store that offloads by {place.driver}",
         remedy=theirs.remedy(name),

@@ -267,9 +267,9 @@ def verify(session: Session, path: str) -> None:
 
     Reads the data and index object of each cold ledger at or below the path, adopted ones included. Checks format
     versions, blocks, the id and length of every entry, and all bytes against the index, the store's rows of entries and
-    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, local for one that is not offloaded, or empty
-    for one without objects and bytes, of which nothing can be verified. The exit code is 74 if one is damaged. A
-    warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the ledger.
+    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded. The
+    last line counts those of 0 bytes apart: without objects nothing of them can be verified. The exit code is 74 if one
+    is damaged. A warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the ledger.
     """
     from tierfs.app.ledger_verify import LedgerVerifier
 
@@ -281,9 +281,10 @@ def verify(session: Session, path: str) -> None:
         meter.total_bytes, meter.total_items = sum(segment.length for _, segment in cold), len(cold)
         for ledger in verifier.run(cold):
             meter(0, ledger.name, 1)
-            state = _state(ledger)
-            local, empty = local + (state == "local"), empty + (state == "empty")
-            count, damaged = count + (state not in ("local", "empty")), damaged + (state == "damaged")
+            # Nothing of these can be read: the last line counts them apart.
+            unread = ledger.error is None and not ledger.objects
+            local, empty = local + (unread and ledger.length > 0), empty + (unread and not ledger.length)
+            count, damaged = count + (not unread), damaged + (ledger.error is not None)
             warned += ledger.error is None and ledger.warnings.count > 0
             if session.json or ledger.error is not None or session.verbosity >= 0:
                 session.result(_data(ledger), _text(ledger))
@@ -305,7 +306,7 @@ def _state(ledger: VerifiedLedger) -> str:
     if ledger.error is not None:
         return "damaged"
     if not ledger.objects:
-        return "local" if ledger.length else "empty"
+        return "local"
     return "warning" if ledger.warnings.count else "ok"
 
 
