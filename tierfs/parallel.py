@@ -251,6 +251,29 @@ class Attempts:
             raise self.error
 
 
+class Allowance:
+    """So many units of something scarce for all threads together; one that wants more than all of it gets it alone."""
+
+    def __init__(self, units: int) -> None:
+        self._units = units
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def of(self, units: int) -> Iterator[None]:
+        """Use some in the block, once others leave as many."""
+        with self._changed:
+            while self._used and self._used + units > self._units:
+                self._changed.wait(_POLL_S)
+            self._used += units
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= units
+                self._changed.notify_all()
+
+
 def caught(work: Callable[[T], R]) -> Callable[[T], R | TierfsError]:
     """Return `work` that returns a TierfsError instead of raising it, so that the other items are still done."""
 

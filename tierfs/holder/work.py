@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -40,12 +41,12 @@ from tierfs.tiering.ledgers.managed import ManagedOffload, PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload import Offload
-from tierfs.tiering.offload_command import Named, OffloadReport, Upload
+from tierfs.tiering.offload_command import LocalBytes, OffloadReport, Upload
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.part import Ends, MovedPart
 from tierfs.tiering.policy import EvictAction, missing_bytes
-from tierfs.types import SegmentKind, Tier
+from tierfs.types import Tier
 
 _MS_PER_S = 1000
 
@@ -113,28 +114,19 @@ class ColdWork(LocalWork):
 
     def _offload(self, path: str, report: OnProgress, part: MovedPart | None) -> OffloadReport:
         self.publisher.require_ownership()  # else objects are made that no journal will ever name
-        segments_and_ledgers = self._segments(path, report)
-        if part is not None:
-            part.check(path, segments_and_ledgers)
-        segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
-        ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
-        active = [
-            (name, segment.id)
-            for name, segment in segments
-            if segment.uncovered_bytes and (segment.active if part is None else part.takes_active(segment))
-        ]
-        rolled, attempts = Meter(report, total_items=len(active), noun="active chunk"), Attempts()
-        for name, segment_id in active:
-            with attempts.step():
-                self.engine.roll(segment_id)
-            rolled(0, name, 1)
-        ends = None if part is None else self._ends(part, segments_and_ledgers)
-        total = sum(segment.local.bytes for _, segment in segments) if ends is None else self._moving_bytes(ends)
-        upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total, ends)
+        segments = None if part is None else self._segments(path, report)
+        if part is not None and segments is not None:
+            part.check(path, segments)
+        attempts = Attempts()
+        local = LocalBytes.end_active(self.metadata, self.engine.roll, path, report, attempts, part)
+        ends = None if part is None or segments is None else self._ends(part, segments)
+        total = local.bytes if ends is None else self._moving_bytes(ends)
+        meter = Meter(report, total, local.segments)
+        upload = Upload(self.metadata, self._make, self.packs, self.settings, meter, ends)
         done = OffloadReport()
         with attempts.step():
-            done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
-        return replace(done, journal_entries=self._publish_after(attempts, report), ledger_bytes=ledger_bytes)
+            done = upload.run(partial(self._pages, path))
+        return replace(done, journal_entries=self._publish_after(attempts, report), ledger_bytes=local.ledger_bytes)
 
     def _publish_after(self, attempts: Attempts, report: OnProgress) -> int:
         """Publish what the attempts have done, collect, and raise the first error; return the entries written.
@@ -182,13 +174,13 @@ class ColdWork(LocalWork):
         """
         if not dry_run:
             self.publisher.require_ownership()
-        segments = [(name, segment.id) for name, segment in self._segments(path, report) if segment.cold.count]
+        pages = directories.pages(self.metadata.read, path)
         run = Consolidation(self.metadata, self.consolidator, self.cold.location_id, self.settings, report)
         if dry_run:
-            return run.would_do(segments)
+            return run.would_do(pages)
         attempts, done = Attempts(), ConsolidateReport()
         with attempts.step():
-            done = run.run(segments, partial(self.publish, report))
+            done = run.run(pages, partial(self.publish, report))
         report(doing("looking for packs that are mostly dead"))
         with attempts.step():
             self._repack(attempts, report)
@@ -389,12 +381,10 @@ class ColdWork(LocalWork):
     def _orphan_finder(self) -> OrphanFinder:
         return OrphanFinder(self.metadata, self.engine.files, self.cold.storage, self.cold.location_id)
 
-    def _named(self, path: str) -> Named:
-        """Return the segments below a path; none when it is gone by now."""
-        try:
-            return [(name, segment.id) for name, segment in self._segments(path)]
-        except NotFound:
-            return []
+    def _pages(self, path: str) -> Iterator[list[directories.Named]]:
+        """Yield the segments below a path; none when it is gone by now."""
+        with suppress(NotFound):
+            yield from directories.pages(self.metadata.read, path)
 
     def _segments(self, path: str, report: OnProgress = unseen) -> list[tuple[str, SegmentRecord]]:
         listed = Meter(report, noun="listed segment")
@@ -409,8 +399,3 @@ def _of_bytes(segments: Iterator[LocalSegment], least_bytes: int) -> Iterator[Lo
         least_bytes -= 0 if segment.stays else max(segment.local_bytes, _LEAST_FILE_BYTES)
         if least_bytes <= 0:
             return
-
-
-def _is_open_ledger(segment: SegmentRecord) -> bool:
-    """Return whether a segment cannot be made cold yet."""
-    return segment.kind is SegmentKind.LEDGER and not segment.sealed

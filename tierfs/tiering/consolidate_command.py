@@ -9,7 +9,7 @@ everything once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,11 +17,14 @@ from itertools import islice
 from tierfs import names
 from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, DataLoss, TierfsError
-from tierfs.metadata import chains, directories, policies
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.directories import Named
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import message
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.tiering import consolidate_plan
 from tierfs.tiering import consolidate_plan as policy
@@ -111,34 +114,44 @@ class Consolidation:
         self._error: TierfsError | None = None
         self.done = ConsolidateReport()
 
-    def would_do(self, segments: Sequence[tuple[str, SegmentId]]) -> ConsolidateReport:
+    def would_do(self, pages: Iterable[Sequence[Named]]) -> ConsolidateReport:
         """Report the first pass of `run` and change nothing. `client_bytes` stays 0: only a run can measure it."""
-        self._meter.total_items = len(segments)
-        for name, segment_id in segments:
+        for name, segment_id in self._with_cold(pages):
             for actions in self._windows(segment_id):
                 for action in actions:
                     self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
             self._meter(0, name, 1)
         return replace(self.done, segments=len(self._changed))
 
-    def run(self, segments: Sequence[tuple[str, SegmentId]], publish: Callable[[], int]) -> ConsolidateReport:
+    def run(self, pages: Iterable[Sequence[Named]], publish: Callable[[], int]) -> ConsolidateReport:
         """Consolidate until nothing is left to do; raise the first error after all actions were attempted.
+
+        Of the segments, which come in pages, it remembers those that it changes.
 
         `publish` is called before each pass, because only chunks that the journal names are changed, and at the end.
         """
         entries = publish()
+        left: list[Named] = []
         for _ in range(_PASSES):
-            self._meter.total_items += len(segments)
             with Pool(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
-                segments = [named for named in segments if self._run_segment(pool, *named)]
+                left = [named for named in self._with_cold(pages) if self._run_segment(pool, *named)]
             entries += publish()
-            if not segments:
+            if not left:
                 break
-        if segments and self._error is None:
-            self._error = Conflict(f"{names.printable(segments[0][0])} keeps changing", remedy="run the command again")
+            pages = [left]
+        if left and self._error is None:
+            self._error = Conflict(f"{names.printable(left[0][0])} keeps changing", remedy="run the command again")
         if self._error is not None:
             raise self._error
         return replace(self.done, segments=len(self._changed), journal_entries=entries)
+
+    def _with_cold(self, pages: Iterable[Sequence[Named]]) -> Iterator[Named]:
+        """Yield the segments that have cold bytes, and count them as met."""
+        for page in pages:
+            with self._metadata.read() as txn:
+                chosen = [named for named in page if _may_have_cold(txn, named[1])]
+            self._meter.total_items += len(chosen)
+            yield from chosen
 
     def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
         """Carry out a segment's actions; return whether there may be more to do. Keeps the error of damaged records."""
@@ -187,6 +200,14 @@ class Consolidation:
         with self._lock:
             self._changed.add(action.segment_id)
             self.done = self.done.plus(action, done)
+
+
+def _may_have_cold(txn: ReadTransaction, segment_id: SegmentId) -> bool:
+    """Return whether a segment has cold bytes, or a damaged row, which its plan reports."""
+    if txn.get_raw(SEGMENTS.name, tables.u64(segment_id)) is None:
+        return False
+    row = message(txn, SEGMENTS, tables.u64(segment_id))
+    return row is None or bool(row.cold.count)
 
 
 # Most segments looked at per call.

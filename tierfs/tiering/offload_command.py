@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, DataLoss, TierfsError
-from tierfs.metadata import directories
+from tierfs.metadata import directories, sums, tables
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Meter, OnProgress, Pool, caught
+from tierfs.metadata.untrusted import message
+from tierfs.parallel import Attempts, Meter, OnProgress, Pool, caught
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,
@@ -27,8 +28,8 @@ from tierfs.tiering.candidates import (
 )
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packs.packing import Packed, PackOffload
-from tierfs.tiering.part import Ends
-from tierfs.types import ChunkState, SegmentId
+from tierfs.tiering.part import Ends, MovedPart
+from tierfs.types import ChunkState, SegmentId, SegmentKind, SegmentStatus
 
 # Plans made again because chunks moved meanwhile; another process made progress each time.
 _REPLANS = 3
@@ -37,7 +38,7 @@ _REPLANS = 3
 _PLANNED_TOGETHER = 200
 
 # Segments with their full names.
-Named = list[tuple[str, SegmentId]]
+Named = list[directories.Named]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,64 @@ class OffloadReport:
     journal_entries: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LocalBytes:
+    """Sums over the segments of a command before it begins."""
+
+    segments: int = 0
+    """Without open ledgers, which stay."""
+    bytes: int = 0
+    ledger_bytes: int = 0
+    """Of open ledgers."""
+
+    @classmethod
+    def end_active(
+        cls,
+        metadata: MetadataStore,
+        roll: Callable[[SegmentId], object],
+        path: str,
+        report: OnProgress,
+        attempts: Attempts,
+        part: MovedPart | None,
+    ) -> LocalBytes:
+        """Count the segments at or below a path, and end their active chunks that hold bytes of the `part` to move."""
+        segments = size = ledger_bytes = 0
+        listed, ended = Meter(report, noun="listed segment"), Meter(report, noun="active chunk")
+        for page in directories.pages(metadata.read, path):
+            active: Named = []
+            with metadata.read() as txn:
+                for name, segment_id in page:
+                    row = message(txn, SEGMENTS, tables.u64(segment_id))
+                    if row is None:  # gone, or damaged, which its plan meets
+                        continue
+                    if row.kind == SegmentKind.LEDGER and row.status == SegmentStatus.OPEN:
+                        ledger_bytes += row.local.bytes
+                        continue
+                    segments, size = segments + 1, size + row.local.bytes
+                    if sums.here_alone(row)[0] and (row.active if part is None else part.takes_active(row)):
+                        active.append((name, segment_id))
+            for name, segment_id in active:
+                with attempts.step():
+                    roll(segment_id)
+                ended(0, name, 1)
+            listed(0, page[-1][0] if page else path, len(page))
+        return cls(segments, size, ledger_bytes)
+
+
+@dataclass(slots=True)
+class _Planned:
+    """A segment of which objects are being made."""
+
+    name: str
+    actions: int = 0
+    """Whose outcome is not known yet."""
+    unlinked: int = 0
+    """Whose bytes are not cold yet."""
+    uploaded: bool = False
+
+
 class Upload:
-    """One run of the command; used once."""
+    """One run of the command; used once. It remembers the segments in work, not all."""
 
     def __init__(
         self,
@@ -62,13 +119,13 @@ class Upload:
         offload: Callable[[OffloadAction], int],
         packs: PackOffload,
         settings: OffloadSettings,
-        report: OnProgress,
-        total_bytes: int,
+        meter: Meter,
         ends: Ends | None = None,
     ) -> None:
         """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run.
 
-        `ends`: chunks after these offsets stay, and so do segments that are not in it.
+        `meter`: of all local bytes and segments. `ends`: chunks after these offsets stay, and so do segments that are
+        not in it.
         """
         self._ends = ends
         self._metadata = metadata
@@ -76,51 +133,55 @@ class Upload:
         self._packs = packs
         self._pack_below_bytes = settings.pack_below_bytes
         self._in_parallel = settings.objects_in_parallel
-        self._meter = Meter(report, total_bytes)
-        self._total = total_bytes
-        self._names: dict[SegmentId, str] = {}
-        """Names of planned segments."""
-        self._waiting = Counter[SegmentId]()
-        """Actions of planned segments that are left to do."""
+        self._meter = meter
+        self._total = meter.total_bytes
+        self._planned: dict[SegmentId, _Planned] = {}
+        self._first_round = True
         self._counting = threading.Lock()
         self._moved: dict[SegmentId, str] = {}
-        self._uploaded: set[SegmentId] = set()
+        self._counted: set[SegmentId] = set()
+        """Of those that are planned again: whether they count as uploaded."""
         self._error: TierfsError | None = None
         self.done = OffloadReport()
 
-    def run(self, segments: Named, list_segments: Callable[[], Named]) -> OffloadReport:
-        """Upload all bytes that are not cold; plan segments again whose chunks moved meanwhile.
+    def run(self, list_segments: Callable[[], Iterable[Named]]) -> OffloadReport:
+        """Upload all bytes that are not cold, of segments in pages; plan those again whose chunks moved meanwhile.
 
-        A concat may have moved the chunks to another segment, so `list_segments` is then called. Raises the first
+        A concat may have moved the chunks to another segment, so `list_segments` is then called again. Raises the first
         error after all uploads were attempted, Conflict if segments keep changing.
         """
-        self._meter.total_items = len(segments)
+        pages = list_segments()
         with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
-                actions = self._actions(segments)
+                actions = self._actions(pages)
                 for action, outcome in pool.as_completed(caught(self._carry_out), actions, ahead=self._in_parallel):
                     self._note(action, outcome)
-                segments = self._moved_meanwhile(list_segments)
-                if not segments:
+                moved, gone = self._moved_meanwhile()
+                if not moved:
                     break
-        if segments and self._error is None:
-            self._error = Conflict(f"{names.printable(segments[0][0])} keeps changing", remedy="run the command again")
+                pages, self._first_round = list_segments() if gone else [moved], False
+        if moved and self._error is None:
+            self._error = Conflict(f"{names.printable(moved[0][0])} keeps changing", remedy="run the command again")
         if self._error is not None:
             raise self._error
         cold = max(0, self._total - self.done.bytes)
-        return replace(self.done, segments=len(self._uploaded), already_cold_bytes=cold)
+        return replace(self.done, already_cold_bytes=cold)
 
-    def _moved_meanwhile(self, list_segments: Callable[[], Named]) -> Named:
-        """Return the segments to plan again."""
+    def _moved_meanwhile(self) -> tuple[Named, bool]:
+        """Return the segments to plan again, and whether any is gone, so that its bytes may be another's."""
         moved, self._moved = self._moved, {}
         with self._metadata.read() as txn:
             segments = (directories.segment(txn, segment_id) for segment_id in moved)
             gone = any(segment is None or directories.is_going(txn, segment) for segment in segments)
-        return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
+        return [(name, segment_id) for segment_id, name in moved.items()], gone
 
-    def _actions(self, segments: Named) -> Iterator[OffloadAction | PackAction]:
+    def _actions(self, pages: Iterable[Named]) -> Iterator[OffloadAction | PackAction]:
         """Yield the objects to make, planned on demand; small ones are packed."""
-        parts = (segments[first : first + _PLANNED_TOGETHER] for first in range(0, len(segments), _PLANNED_TOGETHER))
+        parts = (
+            page[first : first + _PLANNED_TOGETHER]
+            for page in pages
+            for first in range(0, len(page), _PLANNED_TOGETHER)
+        )
         return packed((action for part in parts for action in self._plan(part)), self._pack_below_bytes)
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
@@ -135,22 +196,36 @@ class Upload:
         with self._metadata.read() as txn:
             cache = PolicyCache()
             for name, segment_id in segments:
-                planned: list[OffloadAction] = []
-                segment = directories.segment(txn, segment_id)
                 try:
-                    if segment is not None:
-                        end = None if self._ends is None else self._ends.get(segment_id, 0)
-                        planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes, end)
-                        self._refuse_suspect(txn, name, segment)
+                    segment = directories.segment(txn, segment_id)
+                    if segment is not None and not _is_open_ledger(segment):
+                        actions += self._plan_one(txn, cache, name, segment)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc
-                actions += planned
-                if segment_id not in self._names and segment is not None:
-                    left_bytes = sum(action.range.length_bytes for action in planned)
-                    self._meter(max(0, segment.local.bytes - left_bytes), name, not planned)
-                self._names[segment_id] = name
-                self._waiting[segment_id] = len(planned)
         return actions
+
+    def _plan_one(
+        self, txn: ReadTransaction, cache: PolicyCache, name: str, segment: SegmentRecord
+    ) -> list[OffloadAction]:
+        end = None if self._ends is None else self._ends.get(segment.id, 0)
+        planned: list[OffloadAction] = []
+        try:
+            planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes, end)
+            self._refuse_suspect(txn, name, segment)
+        except DataLoss as exc:  # what was planned of it before is uploaded
+            self._error = self._error or exc
+        if self._first_round:
+            left_bytes = sum(action.range.length_bytes for action in planned)
+            self._meter(max(0, segment.local.bytes - left_bytes), name, not planned)
+        if planned:
+            self._expect(segment.id, name, len(planned))
+        return planned
+
+    def _expect(self, segment_id: SegmentId, name: str, actions: int) -> None:
+        with self._counting:
+            planned = self._planned.setdefault(segment_id, _Planned(name))
+            planned.actions += actions
+            planned.unlinked += actions
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
         """Record an error for damaged chunks without a cold copy: they are not uploaded, so the command must fail."""
@@ -171,25 +246,48 @@ class Upload:
             )
 
     def _note(self, action: OffloadAction | PackAction, outcome: Packed | TierfsError) -> None:
-        actions = action.actions if isinstance(action, PackAction) else (action,)
-        named = {part.segment_id: self._names[part.segment_id] for part in actions}
+        parts = action.actions if isinstance(action, PackAction) else (action,)
+        cold: Sequence[SegmentId] = ()
         if isinstance(outcome, ChunksMoved):
-            self._moved.update(named)
-            return
-        if isinstance(outcome, TierfsError):
+            self._moved.update((part.segment_id, self._planned[part.segment_id].name) for part in parts)
+        elif isinstance(outcome, TierfsError):
             self._error = self._error or outcome
-            return
-        self._uploaded.update(outcome.segments)
-        self._moved.update((segment_id, named[segment_id]) for segment_id in outcome.moved)
-        for _, error in outcome.failed:
-            self._error = self._error or error
-        if outcome.segments:
+        else:
+            cold = outcome.segments
+            self._moved.update((segment_id, self._planned[segment_id].name) for segment_id in outcome.moved)
+            for _, error in outcome.failed:
+                self._error = self._error or error
+        if cold and isinstance(outcome, Packed):
             self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + outcome.bytes)
+        self._forget(parts, set(cold))
+
+    def _forget(self, parts: Sequence[OffloadAction], cold: Collection[SegmentId]) -> None:
+        """Count the segments whose last action this was."""
+        with self._counting:
+            for part in parts:
+                segment_id = part.segment_id
+                planned = self._planned[segment_id]
+                planned.actions -= 1
+                planned.uploaded |= segment_id in cold
+                if planned.actions:
+                    continue
+                del self._planned[segment_id]
+                if planned.uploaded and segment_id not in self._counted:
+                    self.done = replace(self.done, segments=self.done.segments + 1)
+                    if segment_id in self._moved:
+                        self._counted.add(segment_id)
 
     def _linked(self, outcome: Packed) -> None:
         """Count what became cold; a segment once none of its actions is left. Any thread calls it."""
         if outcome.segments:
             with self._counting:
-                self._waiting.subtract(outcome.segments)
-                whole = sum(not self._waiting[segment_id] for segment_id in set(outcome.segments))
-            self._meter(outcome.bytes, self._names[outcome.segments[-1]], whole)
+                for segment_id in outcome.segments:
+                    self._planned[segment_id].unlinked -= 1
+                whole = sum(not self._planned[segment_id].unlinked for segment_id in set(outcome.segments))
+                name = self._planned[outcome.segments[-1]].name
+            self._meter(outcome.bytes, name, whole)
+
+
+def _is_open_ledger(segment: SegmentRecord) -> bool:
+    """Return whether a segment cannot be made cold yet."""
+    return segment.kind is SegmentKind.LEDGER and not segment.sealed

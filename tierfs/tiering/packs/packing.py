@@ -25,6 +25,7 @@ from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.parallel import Allowance
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
@@ -32,13 +33,17 @@ from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, sources_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import DirectoryId, ObjectId, SegmentId
+from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
 
 T = TypeVar("T")
 
 Failures = tuple[tuple[OffloadAction, TierfsError], ...]
 
 log = logging.getLogger(__name__)
+
+# Parts of all packs in work: 4 KiB of memory each, and it is the interpreter that limits their rate. A full pack has as
+# many.
+_PARTS_IN_WORK = MAX_PACK_ENTRIES
 
 # Chunks read or linked in one transaction: some 40 ms in which no other thread can commit.
 _BATCH = 200
@@ -100,6 +105,7 @@ class PackOffload:
         self._files = files
         self._cold = cold
         self._accuser = Accuser(VerifiedReader(metadata, lambda _: cold.storage, lambda: files))
+        self._in_work = Allowance(_PARTS_IN_WORK)
 
     def run(self, action: PackAction, linked: Callable[[Packed], object] = lambda _: None) -> Packed:
         """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.
@@ -110,6 +116,10 @@ class PackOffload:
         wrongly and proves right, Fenced, WrongColdTier and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
+        with self._in_work.of(len(action.actions)):
+            return self._run(action, linked)
+
+    def _run(self, action: PackAction, linked: Callable[[Packed], object]) -> Packed:
         parts, omitted = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         while parts:

@@ -1,0 +1,70 @@
+"""Commands over many segments remember those in work, not all: memory at two sizes of a store."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store, quiet
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.holder.work import ColdWork
+from tierfs.metadata.records import IngestedFile
+from tierfs.segments.create import WholeSegment
+
+FEW, MANY = 1000, 3000
+
+MOST_BYTES_EACH = 150
+"""For each segment more. A name and an id take 150, with the record 1,500."""
+
+VERBS: dict[str, Callable[[ColdWork], object]] = {
+    "offload": lambda work: work.offload("", quiet),
+    "evict, dry": lambda work: work.evict("", force=False, dry_run=True, report=quiet),
+    "evict": lambda work: work.evict("", force=False, dry_run=False, report=quiet),
+    "consolidate": lambda work: work.consolidate("", dry_run=False, report=quiet),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierfs.tiering.candidates.MAX_PACK_ENTRIES", 200)
+    monkeypatch.setattr("tierfs.tiering.packs.packing._PARTS_IN_WORK", 200)
+    monkeypatch.setattr("tierfs.journal.publish._ENTRY_BYTES", 100_000)
+
+
+def fill(store: TestStore, count: int) -> None:
+    with closing(store.engine.bulk_creator()) as bulk:
+        for first in range(0, count, 250):
+            names = [f"d{number // 1000}/a-name-of-some-length-{number:06}" for number in range(first, first + 250)]
+            bulk.create([WholeSegment(name, bytearray(b"ab"), IngestedFile()) for name in names], seal=True)
+
+
+def peak(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def measured(path: Path, count: int) -> dict[str, int]:
+    path.mkdir()
+    cold = DirectoryStorage.create(path / "cold")
+    with open_test_store(path, cold=cold, policy={"chunk_bytes": "1000", "object_bytes": "100000"}) as store:
+        fill(store, count)
+        found = {}
+        for name, verb in VERBS.items():
+            with store.holding() as work:
+                found[name] = peak(partial(verb, work))
+        return found
+
+
+def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
+    few, many = measured(tmp_path / "few", FEW), measured(tmp_path / "many", MANY)
+    grown = {name: (many[name] - few[name]) / (MANY - FEW) for name in VERBS}
+    assert {name: each for name, each in grown.items() if each > MOST_BYTES_EACH} == {}
