@@ -23,6 +23,7 @@ from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.children import null_mount
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
+from tests.benchmarks.files.many_small import bench_many_small
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.files.tiny_objects import bench_tiny
 from tests.benchmarks.first_byte import bench_first_byte
@@ -267,6 +268,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "rest": lambda run: bench_rest(run.directory),
     "algebra": lambda run: bench_algebra(run.directory),
     "fsck": lambda run: bench_fsck(run.directory),
+    "many-small": lambda run: "\n".join(bench_many_small(run.directory)),
     "many": lambda run: bench_many_writers(run.directory),
     "sustained": _sustained,
     "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
