@@ -16,7 +16,7 @@ from tierfs.holder.work import ColdWork
 from tierfs.metadata.records import IngestedFile
 from tierfs.segments.create import WholeSegment
 
-FEW, MANY = 1000, 3000
+FEW, MANY = 250, 1000
 
 MOST_BYTES_EACH = 150
 """For each segment more. A name and an id take 150, with the record 1,500."""
@@ -31,9 +31,18 @@ VERBS: dict[str, Callable[[ColdWork], object]] = {
 
 @pytest.fixture(autouse=True)
 def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierfs.tiering.candidates.MAX_PACK_ENTRIES", 200)
-    monkeypatch.setattr("tierfs.tiering.packs.packing._PARTS_IN_WORK", 200)
-    monkeypatch.setattr("tierfs.journal.publish._ENTRY_BYTES", 100_000)
+    for limit in (
+        "metadata.directories.PAGE_SEGMENTS",
+        "tiering.candidates.MAX_PACK_ENTRIES",
+        "tiering.packs.packing._PARTS_IN_WORK",
+        "tiering.packs.packing._BATCH",
+        "tiering.offload_command._PLANNED_TOGETHER",
+        "tiering.evict.MOST_SEGMENTS",
+        "tiering.evict._BATCH_CHUNKS",
+        "garbage.collect._BATCH_ROWS",
+    ):
+        monkeypatch.setattr(f"tierfs.{limit}", 20)
+    monkeypatch.setattr("tierfs.journal.publish._ENTRY_BYTES", 10_000)
 
 
 def fill(store: TestStore, count: int) -> None:

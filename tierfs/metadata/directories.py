@@ -211,7 +211,7 @@ def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tu
 
 
 def pages(
-    begin: Callable[[], AbstractContextManager[ReadTransaction]], path: str, most: int = PAGE_SEGMENTS
+    begin: Callable[[], AbstractContextManager[ReadTransaction]], path: str, most: int | None = None
 ) -> Iterator[list[Named]]:
     """Yield the segments at or below a path in pages, as pages_below. Raises what must_find raises."""
     with begin() as txn:
@@ -220,14 +220,15 @@ def pages(
 
 
 def pages_below(
-    begin: Callable[[], AbstractContextManager[ReadTransaction]], entry: Entry, path: str, most: int = PAGE_SEGMENTS
+    begin: Callable[[], AbstractContextManager[ReadTransaction]], entry: Entry, path: str, most: int | None = None
 ) -> Iterator[list[Named]]:
     """Yield full names and ids of a segment, or of the segments under a directory, in the order of segments_below.
 
-    At most `most` at a time, each page in a transaction of its own: any number of segments takes the memory of one
-    page, and keeps no old page of the database. What appears meanwhile is listed or not. What was there before the
-    first page and is after the last one is listed: a segment moves to the trash and back, and nowhere else.
+    At most `most` at a time (PAGE_SEGMENTS), each page in a transaction of its own: any number of segments takes the
+    memory of one page, and keeps no old page of the database. What appears meanwhile is listed or not. What was there
+    before the first page and is after the last one is listed: a segment moves to the trash and back, nowhere else.
     """
+    most = PAGE_SEGMENTS if most is None else most
     after: tuple[str, ...] = ()
     depth = path.count("/") + 1 if path else 0
     while True:
