@@ -16,6 +16,7 @@ from tests.disks import disk
 from tests.reality import kills
 from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
+from tests.reality.moves import MovesDrill
 from tests.reality.soak import Soak
 from tests.servers.rgw import RgwServer
 
@@ -46,6 +47,8 @@ def main() -> None:
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
     acking = subjects.add_parser("acks", help="kill appenders with ack=cold, the holder, and the host with its disk")
     acking.add_argument("--kills", type=int, default=20, help="in all (20)")
+    moving = subjects.add_parser("moves", help="move the cold tier beside everything, with kills")
+    moving.add_argument("--moves", type=int, default=50, help="in all (50); with --place rgw both ways")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
@@ -59,6 +62,10 @@ def main() -> None:
             sys.exit(bool(seen.failures()))
         if chosen.subject == "acks":
             print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
+            return
+        if chosen.subject == "moves":
+            others = directories_in(Path(root)) if chosen.place == "rgw" else None
+            print(dict(MovesDrill(Path(root), places, chosen.seed, others, mounts=True).moves(chosen.moves)))
             return
         if chosen.subject == "full":
             with disk(Path(root) / "disk", 200 << 20) as path:

@@ -1,0 +1,27 @@
+"""A few moves beside everything; `python -m tests.reality --place rgw moves --moves 50` is all of them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Bucket
+from tests.reality.lives import buckets_at, directories_in
+from tests.reality.moves import MovesDrill
+
+SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_moves_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    assert MovesDrill(tmp_path, directories_in(tmp_path), SEED, mounts=False).moves(3)["records"]
+
+
+@pytest.mark.mount
+def test_moves_between_a_server_and_a_directory_under_a_mount(tmp_path: Path, rgw_bucket: Bucket) -> None:
+    servers = buckets_at(rgw_bucket[0])
+    assert MovesDrill(tmp_path, servers, SEED, directories_in(tmp_path), mounts=True).moves(2)["records"]
