@@ -8,6 +8,7 @@ else is compared. Nothing that is there is replaced: it may be the only good cop
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -112,15 +113,22 @@ class TierCopy:
     def run(self, *, compares: bool) -> int:
         """Copy every object that is missing; return how many.
 
-        `compares`: compare those that are there and have no checksums. The mark is left out: it is written when the
+        `compares`: compare those that are there and have no checksums; the caller proves the others afterwards. Without
+        it, what is copied now is compared, whatever it is. The mark is left out: it is written when the
         copy begins. Raises DataLoss for one that differs, InvalidRequest for a target inside the origin, and what the
         storages raise; then a later call continues.
         """
         before = self.done.objects
         self.done.present, self.done.left = 0, []
         names = (stored.name for stored in self._wanted(compares=compares))
+
+        def copy(name: str) -> ComposedObject | None:
+            if not compares:
+                return self._copy(name, compared_bytes=sys.maxsize)
+            return self._copy(name, compared_bytes=0 if name.startswith(_WITH_CHECKSUMS) else _COMPARED_BYTES)
+
         with Pool(_AT_ONCE, "tierfs-move") as pool:
-            for name, copied in pool.as_completed(self._copy, names):
+            for name, copied in pool.as_completed(copy, names):
                 if copied is not None:
                     self.done.add(copied)
                     self._meter(copied.length_bytes, name, 1)
@@ -129,7 +137,7 @@ class TierCopy:
     def again(self, name: str) -> None:
         """Copy an object over the one there, whose bytes are wrong; the caller proved those of the origin."""
         self._target.delete(name)
-        self._copy(name)
+        self._copy(name, compared_bytes=0)
 
     def _wanted(self, *, compares: bool) -> Iterator[StoredObject]:
         """Yield the objects to copy, ascending: both listings are in the same order."""
@@ -171,13 +179,45 @@ class TierCopy:
         """Compare an object that has no checksums at both places."""
         if stored.length_bytes != other.length_bytes or not compares or stored.length_bytes > _COMPARED_BYTES:
             return stored.length_bytes != other.length_bytes
-        buffers = [memoryview(bytearray(stored.length_bytes)) for _ in range(2)]
+        return self._has_other_bytes(stored)
+
+    def _has_other_bytes(self, stored: StoredObject) -> bool:
+        """Read an object at both places, in steps of bounded size; one wrong read is none (invariant 16)."""
+        for at in range(0, stored.length_bytes, _COMPARED_BYTES):
+            length_bytes = min(_COMPARED_BYTES, stored.length_bytes - at)
+            if self._step_differs(stored.name, at, length_bytes) and self._step_differs(stored.name, at, length_bytes):
+                return True
+        return False
+
+    def _step_differs(self, name: str, at: int, length_bytes: int) -> bool:
+        buffers = [memoryview(bytearray(length_bytes)) for _ in range(2)]
         for storage, buffer in zip((self._origin, self._target), buffers, strict=True):
-            storage.read_into(stored.name, 0, buffer)
+            storage.read_into(name, at, buffer)
         return buffers[0] != buffers[1]
 
-    def _copy(self, name: str) -> ComposedObject | None:
-        """Copy one object; return it with its cost, or None if it was deleted meanwhile."""
+    def _copy(self, name: str, *, compared_bytes: int) -> ComposedObject | None:
+        """Copy one object; return it with its cost, or None if it was deleted meanwhile.
+
+        One of at most `compared_bytes` is read at both places, as nothing else will notice bytes that were damaged on
+        their way. Raises DataLoss if two copies differ.
+        """
+        for last in (False, True):
+            copied = self._copy_once(name)
+            if copied is None or copied.length_bytes > compared_bytes or not self._was_damaged(name):
+                return copied
+            self._target.delete(name)  # it was not there before
+            if last:
+                raise DataLoss(f"{printable(name)} is not in {self._target!r} what it is in {self._origin!r}")
+        raise AssertionError("unreachable")
+
+    def _was_damaged(self, name: str) -> bool:
+        """Return whether a copy differs; not if the original was deleted meanwhile."""
+        try:
+            return self._has_other_bytes(self._origin.stat(name))
+        except NotFound:
+            return False
+
+    def _copy_once(self, name: str) -> ComposedObject | None:
         try:
             stored = self._origin.stat(name)  # listings carry no metadata
         except NotFound:
