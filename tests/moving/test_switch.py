@@ -12,6 +12,7 @@ from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.faults.two_owners import new_owner
 from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.errors import Conflict, DataLoss, Fenced, Unavailable, WrongColdTier
 from tierfs.journal import cold_identity
 from tierfs.journal.cold_identity import StoreMark
@@ -264,3 +265,12 @@ def bytes_of(storage: ChunkStorage, name: str) -> bytes:
     buffer = bytearray(storage.stat(name).length_bytes)
     storage.read_into(name, 0, memoryview(buffer))
     return bytes(buffer)
+
+
+def test_a_copy_whose_answer_was_lost_is_there(store: TestStore, target: ScriptedStorage) -> None:
+    """Of an object that names no attempt, so that the repeated call cannot tell."""
+    store.cold.put("theirs", BufferSource(b"of another program"))
+    store.elsewhere = ResilientStorage(target, attempts=3, sleep=lambda _: None)
+    target.fail("put", AWAY, of="theirs", when=When.AFTER)
+    switch(store)
+    assert bytes_of(target, "theirs") == b"of another program"

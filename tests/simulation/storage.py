@@ -79,6 +79,8 @@ class SimStorage(Wrapped):
         """Faults that happened, by their toxic."""
         self._written: dict[str, int] = {}
         """By name, what tells its bytes from others."""
+        self.gate: Callable[[SimStorage, str, str], None] | None = None
+        """Called before each call, by whichever process makes it."""
         self.used_twice: set[str] = set()
         """Names under which other bytes were written than before."""
 
@@ -161,7 +163,7 @@ class SimStorage(Wrapped):
 
         def stale() -> list[StoredObject]:
             found = listed()
-            if prefix.startswith("journal/"):  # ownership asks for a listing that is up to date
+            if prefix.startswith("journal/") or not prefix:  # ownership and moves ask for one that is up to date
                 return found
             newest = max(found, key=lambda stored: stored.modified_ms, default=None)
             return [stored for stored in found if stored is not newest]
@@ -176,6 +178,8 @@ class SimStorage(Wrapped):
         toxics: Mapping[Toxic, Callable[[], _Result]] | None = None,
     ) -> _Result:
         assert verb in _HARMLESS or name not in self.theirs, f"{verb} {name}, which is not ours"
+        if self.gate is not None:
+            self.gate(self, verb, name)
         if not self._points.armed:
             return function()
         self._points.reach(verb)

@@ -153,6 +153,10 @@ class World:
     """The latest time that the wall clock ever showed."""
     latest_ms: int = 0
     """The latest since a time was accepted, of those that were not ahead of the right one."""
+    moving: tuple[str, SimStorage] | None = None
+    """A place that the store may have by now, and its URL."""
+    left: list[MemoryStorage] = field(default_factory=list)
+    """The places before."""
     replica: TestStore | None = None
     replicated: dict[int, int] = field(default_factory=dict)
     """Lengths that it showed, by inode."""
@@ -388,7 +392,7 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         for name, data in FOREIGN.items():
             bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
-        retried = ResilientStorage(storage, attempts=knobs.attempts, sleep=_at_once, clock=clock)
+        retried = connected(storage, knobs, clock)
         disk = SimDisk(path, points)
         path.mkdir()
         stack.enter_context(disk.attached())
@@ -399,6 +403,11 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
         stack.callback(world.close, store)
         yield world
+
+
+def connected(storage: SimStorage, knobs: Knobs, clock: WorldClock) -> ResilientStorage:
+    """Connect to a place, as a process does."""
+    return ResilientStorage(storage, attempts=knobs.attempts, sleep=_at_once, clock=clock)
 
 
 def _close_metadata(path: Path) -> None:

@@ -17,7 +17,7 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.probe import PROBE_DIRECTORY, Trace
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
-from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tierfs.journal.names import left_slot
 from tierfs.metadata import changes
 from tierfs.metadata.journal_state import NOWHERE
@@ -227,6 +227,10 @@ class TierCopy:
             if client_bytes is None:
                 self._target.put(name, _StoredSource(self._origin, stored), metadata=stored.metadata)
                 client_bytes = stored.length_bytes
+        except AlreadyExists:  # the answer to a first try was lost, and not every object names its attempt
+            if self._target.stat(name).length_bytes != stored.length_bytes or self._has_other_bytes(stored):
+                raise
+            client_bytes = stored.length_bytes
         except NotFound:
             if any(each.name == name for each in islice(self._origin.list(name), 1)):
                 raise  # it is the other place that is missing

@@ -8,6 +8,7 @@ from tests.simulation.verbs import (
     hosts,
     ledgers,
     lifetimes,
+    moves,
     operator,
     rot,
     streams,
@@ -15,4 +16,4 @@ from tests.simulation.verbs import (
     writing,
 )
 
-ALL = (batches, dumps, foreign, holder, hosts, ledgers, lifetimes, operator, rot, streams, tiering, writing)
+ALL = (batches, dumps, foreign, holder, hosts, ledgers, lifetimes, moves, operator, rot, streams, tiering, writing)

@@ -1,0 +1,268 @@
+"""Moves of the cold tier, and a second process that has begun an object before one, beside it or outlives it."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+from tests.simulation.model import Content, Model
+from tests.simulation.points import Death
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.storage import SimStorage
+from tests.simulation.world import World, Wrong, connected
+from tests.stores import LOCATION, KeptOpen, quiet
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import Conflict, Unavailable, Unconfirmed
+from tierfs.holder.work import ColdWork
+from tierfs.journal import cold_identity, publish
+from tierfs.journal.reader import list_journal
+from tierfs.metadata import policies
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import OBJECTS
+from tierfs.types import Ack, Tier
+
+_NAME = "beside"
+"""The segment of an appender beside moves."""
+
+_PATIENCE_S = 300.0
+
+_KINDS = ("pool", "pool", "pool", "offload", "consolidate", "repack", "")
+
+_LAST = 1 << 30
+"""Behind the switch."""
+
+
+def _move(world: World, chance: random.Random) -> Arguments:
+    if world.damages:
+        raise NothingToDo  # what a place has that is damaged in another is a matter of `prove`, which has its own tests
+    arguments = {
+        "kind": chance.choice(_KINDS),
+        "begun": chance.choice([0, 0, 1, 3]),
+        "linked": chance.choice([1, 2, 3, 5, 8, 13, 21, _LAST]),
+        "published": chance.choice([1, 5, 21, _LAST, _LAST, _LAST]),
+        "size": chance.randint(1, 3 * world.knobs.chunk_bytes),
+        "salt": chance.randrange(1 << 30),
+    }
+    return {**arguments, "back": chance.random() < 0.3}
+
+
+@dataclass
+class Beside:
+    """A process that runs only while it is let, from one of its PUTs to the next that matters."""
+
+    work: Callable[[], None]
+    error: BaseException | None = None
+    _passed: set[bool] = field(default_factory=set)
+    _waits: threading.Event = field(default_factory=threading.Event)
+    _goes: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run)
+        self.begun = self.ended = False
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except BaseException as exc:
+            self.error = exc
+        self.ended = True
+        self._waits.set()
+
+    def is_running(self) -> bool:
+        """Whether this is its thread."""
+        return threading.current_thread() is self._thread
+
+    def meets(self, call: str, name: str) -> None:
+        """Wait before the first PUT of an object, and before the first of the journal, until it may go on."""
+        is_journal = name.startswith("journal/")
+        if call not in ("put", "compose") or is_journal in self._passed:
+            return
+        self._passed.add(is_journal)
+        self._goes.clear()
+        self._waits.set()
+        assert self._goes.wait(_PATIENCE_S), "forgotten"
+
+    def go_on(self) -> None:
+        """Let it run until it waits again, or ends."""
+        if self.ended:
+            return
+        self._waits.clear()
+        if self.begun:
+            self._goes.set()
+        else:
+            self.begun = True
+            self._thread.start()
+        assert self._waits.wait(_PATIENCE_S), "it does not end"
+
+    def finish(self) -> None:
+        """Let it run to its end."""
+        while self.begun and not self.ended:
+            self.go_on()
+        if self.begun:
+            self._thread.join()
+
+
+def settle_place(world: World) -> None:
+    """Let all that is not a process of before use the place that the records name."""
+    if world.moving is None:
+        return
+    url, target = world.moving
+    with world.store.metadata.read() as txn:
+        if policies.location(txn, LOCATION).url != url:
+            return
+    world.moving = None
+    world.left.append(world.storage.inner)
+    target.theirs = {name: target.inner._objects[name] for name in world.storage.theirs}
+    world.storage = target
+    world.for_readers._inner = target.inner
+    world.store.cold = connected(target, world.knobs, world.clock)
+    if world.replica is not None:
+        world.replica.cold = world.store.cold
+
+
+@verb(2, _move, calls_storage=True, afterwards=settle_place)
+def move(world: World, arguments: Arguments) -> None:
+    """Everything is copied, and the store goes on in the new place; the one before is left, and says so."""
+    origin = world.storage
+    target = _target(world, back=arguments["back"])
+    after = _appended(world, arguments)
+    beside = Beside(lambda: _work(world, arguments))
+    moments = sorted((arguments["begun"], arguments["linked"], arguments["published"]))
+    calls = 0
+
+    def meet(storage: SimStorage, call: str, name: str) -> None:
+        nonlocal calls
+        if beside.is_running():
+            beside.meets(call, name)
+        elif storage is target:
+            calls += 1
+            for _ in range(moments.count(calls)):
+                beside.go_on()
+
+    origin.gate = target.gate = meet
+    store = world.store
+    place = LocationRecord(id=LOCATION, url=f"memory:{len(world.done)}")
+    world.moving = place.url, target
+    store.elsewhere = KeptOpen(connected(target, world.knobs, world.clock))
+    world.maybe = after
+    try:
+        with patch.object(publish, "TURN_S", 0.0), store.holding() as work:
+            for _ in range(moments.count(0)):
+                beside.go_on()
+            work.switch(place, quiet)
+            settle_place(world)
+            require_all_there(world)
+    finally:
+        beside.finish()
+        origin.gate = target.gate = None
+        _end(world, beside, after)
+    settle_place(world)
+    _require_note(world, origin)
+
+
+def _target(world: World, *, back: bool) -> SimStorage:
+    """Return a new place, or one that was left."""
+    inner = MemoryStorage(world.clock)
+    if back and world.left:
+        inner = world.left[-1]
+    target = copy.copy(world.storage)  # what was written under a name was written there too
+    target.inner = target._inner = inner
+    target.theirs, target._late = {}, []
+    cold_identity.write_mark(inner, cold_identity.StoreMark(world.store.metadata.store_id))
+    return target
+
+
+def require_all_there(world: World) -> None:
+    """Every object of ours that a record names is in the present place."""
+    if world.damages:
+        return
+    with world.store.metadata.read() as txn:
+        records = [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD and not record.foreign]
+    objects = world.storage.inner._objects
+    lost = [name for record in records for name in (record.name, record.index_name) if name and name not in objects]
+    if lost:
+        raise Wrong(f"left behind by a move: {lost}")
+
+
+def _require_note(world: World, origin: SimStorage) -> None:
+    """A place that was left without a fault says so."""
+    if origin is world.storage or world.faulty:
+        return
+    if not list_journal(origin.inner).is_left:
+        raise Wrong("a place that was left does not say so")
+    if list_journal(world.storage.inner).is_left:
+        raise Wrong("the present place is called left")
+
+
+# The process beside it
+
+
+def _appended(world: World, arguments: Arguments) -> Model:
+    """Return the state if its append has happened; the segment is there before."""
+    if arguments["kind"] != "pool":
+        return world.model
+    content = world.model.live.get(_NAME)
+    if content is None or content.sealed or content.is_ledger:
+        if content is not None:
+            return world.model
+        content = Content()
+        with world.change(world.model.put(_NAME, content)):
+            world.writer(_NAME, Ack.COLD)
+    world.without_writer(_NAME)
+    data = random.Random(arguments["salt"]).randbytes(arguments["size"])
+    return world.model.put(_NAME, content.appended(data, world.stamp(len(data))))
+
+
+def _work(world: World, arguments: Arguments) -> None:
+    kind = arguments["kind"]
+    if kind == "pool":
+        if world.maybe is None or world.maybe is world.model:
+            return
+        content, after = world.model.live[_NAME], world.maybe.live[_NAME]
+        engine = world.store.another_engine()
+        try:
+            writer = engine.open_writer(_NAME, ack=Ack.COLD)
+            writer.append(after.data[len(content.data) :], expected_offset=len(content.data))
+        finally:
+            engine._locks.close()
+    elif kind:
+        work = world.store.cold_work()
+        with patch.object(work.publisher, "publish", lambda **_: 0):  # a process of its own publishes, and is slow
+            _cold(work, kind)
+
+
+def _cold(work: ColdWork, kind: str) -> None:
+    if kind == "offload":
+        work.offload("", quiet)
+    elif kind == "consolidate":
+        work.consolidate("", dry_run=False, report=quiet)
+    else:
+        for _ in range(100):
+            if work.repacker.step() is None:
+                return
+
+
+def _end(world: World, beside: Beside, after: Model) -> None:
+    """Take note of what the process did."""
+    error = beside.error
+    if isinstance(error, Death) or world.points.dead:
+        return  # the end of the process finds out
+    world.maybe = None
+    if not beside.begun or after is world.model:
+        if isinstance(error, Wrong | AssertionError):
+            raise error
+        return
+    if error is None or isinstance(error, Unconfirmed):
+        before = world.model.live[_NAME].data
+        if error is None:
+            world.promised[world.store.segment(_NAME).id] = len(after.live[_NAME].data)
+        world.model = after
+        assert len(after.live[_NAME].data) > len(before)
+    elif not isinstance(error, Conflict | Unavailable):
+        raise error
+    else:
+        world._attempted(after)
