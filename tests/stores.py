@@ -65,6 +65,8 @@ class TestStore:
     """Time of a cold tier with a clock."""
     elsewhere: ChunkStorage = field(default_factory=MemoryStorage)
     """Any other place for the cold tier."""
+    places: dict[str, ChunkStorage] = field(default_factory=dict)
+    """Places that have an address, by their URL."""
     alive: bool = True
     """False between the death of its process and the next one's start."""
     paths: StorePaths = field(init=False)
@@ -72,6 +74,7 @@ class TestStore:
 
     def __post_init__(self) -> None:
         self.paths = StorePaths(self.path)
+        self.places.setdefault("memory:", self.cold)
         self.engine = self.another_engine()
         self.paths.locks.mkdir(parents=True, exist_ok=True)
 
@@ -91,7 +94,7 @@ class TestStore:
             metrics=NullMetrics(),
             cold=tier,
             publisher=publisher,
-            connect=lambda _: KeptOpen(self.elsewhere),
+            connect=lambda place: KeptOpen(self.places.get(place.url, self.elsewhere)),
         )
 
     def cold_tier(self) -> tuple[Publisher, ColdTier]:

@@ -139,6 +139,50 @@ def test_an_address_that_was_left_is_not_taken_again_and_says_why(store: Path, b
     assert "it was left for" in done.err, done
 
 
+def config(store: Path, to: Path) -> None:
+    tierfs("-q", "config", f"cold.url={to}", store=store)
+    tierfs("-q", "offload", store=store)  # whatever holds the store next tells of it
+
+
+def test_a_place_that_was_copied_by_other_means_is_left_too(store: Path, tmp_path: Path) -> None:
+    cold, nas = tmp_path / "cold", tmp_path / "nas"
+    shutil.copytree(cold, nas)
+    config(store, nas)
+    assert (len(notes(cold)), len(notes(nas))) == (1, 0)
+    require_refused(tierfs("recover", "--cold-dir", cold, store=tmp_path / "again", check=False), nas, 12)
+    require_clean(store)
+
+
+@pytest.mark.parametrize("how", ["renamed", "link", "link that is taken away", "empty"])
+def test_a_place_under_another_name_is_not_left(store: Path, tmp_path: Path, how: str) -> None:
+    cold, other = tmp_path / "cold", tmp_path / "other"
+    if how == "renamed":
+        cold.rename(other)
+    elif how == "empty":  # the mount point of a disk that is mounted elsewhere now
+        cold.rename(other)
+        cold.mkdir()
+    else:
+        other.symlink_to(cold)
+    config(store, other)
+    assert notes(other) == []
+    assert how != "empty" or list(cold.rglob("*")) == []
+    if how == "link that is taken away":
+        config(store, cold)
+    require_clean(store)
+
+
+def test_a_mount_point_without_its_disk_gets_no_note(store: Path, tmp_path: Path) -> None:
+    cold, nas = tmp_path / "cold", tmp_path / "nas"
+    shutil.copytree(cold, nas)
+    tierfs("-q", "config", f"cold.url={nas}", store=store)
+    cold.rename(tmp_path / "away")
+    cold.mkdir()
+    done = tierfs("offload", store=store, check=False)
+    assert (done.code, "no note there tells of the new place" in done.err) == (0, True), done
+    assert list(cold.rglob("*")) == []
+    require_clean(store)
+
+
 # The steps of a switch, on storages that follow a script
 
 

@@ -68,7 +68,7 @@ class PlaceSwitch:
                     return Switched(copied)
                 copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(compares=False)
                 if self._record(version, present, place, target):
-                    self._tell(place, target)
+                    self._tell(present, place, target)
                     return Switched(copied)
         raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
 
@@ -89,13 +89,14 @@ class PlaceSwitch:
                 return False
             record_place(txn, place)
             journal = txn.store.journal
-            txn.update_store(journal=replace(journal, left=_left(present, journal.newest_slot, txn.now_ms)))
+            txn.update_store(journal=replace(journal, left=left.place_left(present, journal.newest_slot, txn.now_ms)))
         return True
 
-    def _tell(self, place: LocationRecord, target: ChunkStorage) -> None:
+    def _tell(self, before: LocationRecord, place: LocationRecord, target: ChunkStorage) -> None:
         try:
             Publisher(self.metadata, target, place).publish()
-            self._put_note(self.cold.storage, place)
+            with closing(self.connect(before)) as storage:  # the present connection is refused by now
+                self._put_note(storage, place)
         except TierfsError as exc:
             log.info("the place that was left does not tell of the new one yet: %s", exc)
 
@@ -120,6 +121,8 @@ class PlaceSwitch:
             before, record = txn.store.journal.left, txn.store
         if not before.url or record.journal.newest_slot <= before.slot:
             return
+        # Not into the bare mount point of a disk that is away.
+        cold_identity.require_shown(storage, cold_identity.look(storage, before.slot), before.slot)
         url = place.url if place.url.startswith(_FILE) else address.without_secret(place.url)
         host = socket.gethostname()
         left.put(storage, Left(before.slot, record.store_id, url, place.endpoint_url, host, before.left_ms))
@@ -129,14 +132,3 @@ class PlaceSwitch:
         with self.metadata.write() as txn:
             if txn.store.journal.left == before:
                 txn.update_store(journal=replace(txn.store.journal, left=NOWHERE))
-
-
-def _left(place: LocationRecord, slot: int, now_ms: int) -> LeftPlace:
-    return LeftPlace(
-        url=place.url,
-        endpoint_url=place.endpoint_url,
-        region=place.region,
-        profile=place.profile,
-        slot=slot,
-        left_ms=now_ms,
-    )

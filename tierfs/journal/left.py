@@ -18,6 +18,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, NotFound, WrongColdTier
 from tierfs.frozen import dataclass
 from tierfs.journal.names import left_name
+from tierfs.metadata.journal_state import LeftPlace
+from tierfs.metadata.records import LocationRecord
 from tierfs.names import printable
 
 _MAX_BYTES = 4096
@@ -61,6 +63,18 @@ class Left:
             return "cold.url=..."
         named = f"cold.url={_word(self.url)}"
         return f"{named} cold.endpoint_url={_word(self.endpoint_url)}" if self.endpoint_url else named
+
+
+def place_left(place: LocationRecord, slot: int, now_ms: int) -> LeftPlace:
+    """Return a place of the store's, whose newest slot this is, as one where a note is to be put."""
+    return LeftPlace(
+        url=place.url,
+        endpoint_url=place.endpoint_url,
+        region=place.region,
+        profile=place.profile,
+        slot=slot,
+        left_ms=now_ms,
+    )
 
 
 def _word(text: str) -> str:

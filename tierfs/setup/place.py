@@ -6,19 +6,23 @@ A store without a cold tier gets one: the place is claimed first, as by `init`, 
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tierfs.chunkstore import probe
+from tierfs.chunkstore.probe import Trace
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
 from tierfs.config import ColdSettings
-from tierfs.errors import Conflict, InvalidRequest, NotFound, no_cold_tier
+from tierfs.errors import Conflict, InvalidRequest, NotFound, TierfsError, no_cold_tier
 from tierfs.holder.lock import HeldElsewhere, Hold
-from tierfs.journal import cold_identity
+from tierfs.journal import cold_identity, left
 from tierfs.metadata import changes, tables
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -29,6 +33,8 @@ from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, co
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.relocate import TierVersion, record_place
 
+log = logging.getLogger(__name__)
+
 # Parts of a place, by the names of the fields of its record. Empty text stands for the default.
 KEYS = ("url", "endpoint_url", "region", "profile")
 
@@ -36,6 +42,9 @@ _S3_PREFIX = "s3://"
 
 # Examinations, each after an object was linked during the one before; each takes a few requests (a guess).
 _CHANGE_TRIES = 10
+
+# Time for the place before to show whether it is another one: a server that is there answers in less. A guess.
+_ASK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +152,52 @@ def change(
                 cold_identity.examine_followed(storage, record)
             else:
                 place = probed(place, storage)
-                _record_examined(metadata, place, storage)
+                is_other = _is_other(before, place, paths.root, settings, record, storage)
+                _record_examined(metadata, before, place, storage, is_other=is_other)
         if record.replica:
             with metadata.write_replayed() as txn:  # its own address of the bucket, which no journal names
                 txn.put(LOCATIONS, tables.u32(place.id), place)
         return PlaceChange(before, place)
 
 
-def _record_examined(metadata: MetadataStore, place: LocationRecord, storage: ChunkStorage) -> None:
-    """Record a place once it was seen to have all that the records name; what is linked meanwhile is looked for too."""
+def _is_other(
+    before: LocationRecord,
+    place: LocationRecord,
+    store: Path,
+    settings: ColdSettings,
+    record: StoreRecord,
+    storage: ChunkStorage,
+) -> bool:
+    """Return whether the place before answers at once, is the store's, and does not show what is put into the new one.
+
+    A server that moved is away under its old name: nothing waits for it.
+    """
+    if (before.url, before.endpoint_url) == (place.url, place.endpoint_url):
+        return False
+    answers: list[bool] = []
+
+    def ask(trace: Trace) -> None:
+        try:
+            with closing(connect_bare(before, store, settings)) as other:
+                cold_identity.examine(other, record)
+                answers.append(not trace.is_at(other))
+        except TierfsError as exc:
+            log.info("the place before is not looked at: %s", exc)
+
+    with probe.trace(storage) as trace:
+        thread = threading.Thread(target=ask, args=(trace,), name="tierfs-place-before", daemon=True)
+        thread.start()
+        thread.join(_ASK_S)
+    return answers == [True]
+
+
+def _record_examined(
+    metadata: MetadataStore, before: LocationRecord, place: LocationRecord, storage: ChunkStorage, *, is_other: bool
+) -> None:
+    """Record a place once it was seen to have all that the records name; what is linked meanwhile is looked for too.
+
+    `is_other`: the one before is left, and the store's next holder puts a note there.
+    """
     for _ in range(_CHANGE_TRIES):
         with metadata.read() as txn:
             version, record = TierVersion.of(txn), txn.store
@@ -166,6 +212,9 @@ def _record_examined(metadata: MetadataStore, place: LocationRecord, storage: Ch
         with metadata.write() as txn:
             if version.is_current(txn):
                 record_place(txn, place)
+                if is_other:
+                    note = left.place_left(before, txn.store.journal.newest_slot, txn.now_ms)
+                    txn.update_store(journal=replace(txn.store.journal, left=note))
                 return
     raise Conflict("objects are made faster than they are looked for", remedy="run it again when less is written")
 

@@ -115,7 +115,9 @@ def settle_place(world: World) -> None:
         if policies.location(txn, LOCATION).url != url:
             return
     world.moving = None
+    world.store.places[url] = KeptOpen(connected(target, world.knobs, world.clock))
     world.left.append(world.storage.inner)
+    target._written, target.used_twice = world.storage._written, world.storage.used_twice
     target.theirs = {name: target.inner._objects[name] for name in world.storage.theirs}
     world.storage = target
     world.for_readers._inner = target.inner
@@ -169,9 +171,10 @@ def _target(world: World, *, back: bool) -> SimStorage:
     inner = MemoryStorage(world.clock)
     if back and world.left:
         inner = world.left[-1]
-    target = copy.copy(world.storage)  # what was written under a name was written there too
+    target = copy.copy(world.storage)
     target.inner = target._inner = inner
     target.theirs, target._late = {}, []
+    target._written, target.used_twice = {}, set()  # a copy that was damaged on its way is made again
     cold_identity.write_mark(inner, cold_identity.StoreMark(world.store.metadata.store_id))
     return target
 
