@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import signal
+import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -113,3 +117,61 @@ def test_a_machine_without_a_mount_command_is_mounted_on_all_the_same(
     monkeypatch.setattr(mountpoint, "CONNECTIONS", tmp_path / "connections")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert not mountpoint.widen_background(tmp_path)
+
+
+class Automounter:
+    """Mounts by a command what belongs at a directory, when a process of another group looks into it."""
+
+    PACKET = struct.Struct("=iiIIQIIIII")  # autofs_v5_packet of linux/auto_fs.h, up to the length of its name
+    READY, FAIL, CATATONIC = 0x9360, 0x9361, 0x9362
+
+    def __init__(self, directory: Path, kind: str, command: list[str]) -> None:
+        self._reading, writing = os.pipe()
+        data = f"fd={writing},pgrp={os.getpgrp()},minproto=5,maxproto=5,{kind}".encode()
+        mounted = ctypes.CDLL(None, use_errno=True).mount(b"autofs", os.fsencode(directory), b"autofs", 0, data)
+        os.close(writing)
+        if mounted:
+            pytest.skip(f"autofs: {os.strerror(ctypes.get_errno())}")
+        self._control = os.open(directory, os.O_RDONLY)
+        self.directory, self._kind, self._command = directory, kind, command
+        self.codes: list[int | None] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while packet := os.read(self._reading, 4096):
+            token, length = self.PACKET.unpack_from(packet)[2], self.PACKET.unpack_from(packet)[9]
+            name = os.fsdecode(packet[self.PACKET.size : self.PACKET.size + length])
+            point = self.directory if self._kind == "direct" else self.directory / name
+            point.mkdir(exist_ok=True)
+            try:
+                self.codes.append(subprocess.run([*self._command, str(point)], timeout=20, check=False).returncode)
+            except subprocess.TimeoutExpired:
+                self.codes.append(None)
+            fcntl.ioctl(self._control, self.FAIL if self.codes[-1] else self.READY, token)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            fcntl.ioctl(self._control, self.CATATONIC, 0)  # closes the pipe, too
+        os.close(self._control)
+        subprocess.run(["umount", "-l", str(self.directory)], check=True, timeout=30)
+        self._thread.join(90)
+        os.close(self._reading)
+
+
+@needs_root
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["direct", "indirect"])
+def test_the_first_access_under_autofs_mounts_the_store(store: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "auto").mkdir()
+    point = tmp_path / "auto" / ("" if kind == "direct" else "key")
+    automount = Automounter(tmp_path / "auto", kind, [sys.executable, "-m", "tierfs", "--store", str(store), "mount"])
+    try:
+        reader = subprocess.run(
+            ["cat", str(point / "s")], check=False, capture_output=True, timeout=90, start_new_session=True
+        )
+        assert (reader.stdout, reader.stderr, automount.codes) == (b"bytes", b"", [0])
+        assert tierfs("cat", point / "s").out == "bytes"
+        tierfs("umount", point)
+    finally:
+        automount.end()

@@ -2,8 +2,9 @@
 
 Every child is started here, in `/`, with nothing of the caller's directory on its path of imports.
 
-A daemon is this program started again in the foreground, in a session of its own: nothing is forked after threads
-exist, and LMDB is opened only there. A pipe gives its parent `ready`, or the error.
+A daemon is this program started again in the foreground: nothing is forked after threads exist, and LMDB is opened only
+there. A pipe gives its parent `ready`, or the error. It begins a session of its own when it is ready, and not before:
+autofs lets only the processes of automount's group look at a directory that is being mounted.
 """
 
 from __future__ import annotations
@@ -141,7 +142,6 @@ def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> sub
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
                     pass_fds=(write_end,),
                     env=environment({_READY_FD: str(write_end)}),
                     cwd=_DIRECTORY,
@@ -193,6 +193,8 @@ def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
 
 def _announce(ready_fd: int | None) -> None:
     if ready_fd is not None:
+        with suppress(PermissionError):  # it leads a group already
+            os.setsid()
         _tell(ready_fd, _READY)
         os.close(ready_fd)
 
