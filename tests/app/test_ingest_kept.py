@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -23,6 +24,7 @@ from tierfs.metadata import directories
 from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.segments.stat import modified_ns
+from tierfs.types import CRC_BLOCK_BYTES
 
 MODES = {"": 0o755, "private": 0o700, "private/deep": 0o755, "shared": 0o2775, "odd": 0o111}
 SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "odd": 0o511}
@@ -206,3 +208,36 @@ def test_an_empty_directory_with_an_impossible_name_is_refused(store: Path, tmp_
     (tmp_path / "files/a\tb").mkdir(parents=True)
     refused = tierfs("ingest", tmp_path / "files", "--into", "in", store=store, check=False)
     assert (refused.code, "cannot be part of a segment's name" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("cut", [1, CRC_BLOCK_BYTES, CRC_BLOCK_BYTES + 1, 2 * CRC_BLOCK_BYTES + 9])
+@pytest.mark.parametrize("tier", ["local", "cold"])
+def test_a_file_goes_on_behind_a_head_that_was_dropped(store: Path, tmp_path: Path, cut: int, tier: str) -> None:
+    """As a timer repeats it: what is left is compared, and the rest of the file is appended."""
+    size, file = 2 * CRC_BLOCK_BYTES + 10, tmp_path / "app.log"
+    data = random.Random(cut).randbytes(size + 100)
+    file.write_bytes(data[:size])
+    tierfs("-q", "ingest", "--open", file, "--into", "a", store=store)
+    if tier == "cold":
+        tierfs("-q", "offload", store=store)
+        tierfs("-q", "evict", store=store)
+    tierfs("-q", "trim", "a/app.log", "--before", cut, "--yes", store=store)
+    file.write_bytes(data)
+    for _ in range(2):
+        tierfs("-q", "ingest", "--open", file, "--into", "a", store=store)
+    with open_store(store) as opened, opened.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, "a/app.log")
+        assert (segment.start_offset, segment.length) == (cut, len(data))
+    file.write_bytes(data[: size - 1] + b"other" + data)
+    refused = tierfs("ingest", "--open", file, "--into", "a", store=store, check=False)
+    assert (refused.code, "differs from the file" in refused.err) == (5, True)
+
+
+def test_of_a_segment_without_a_byte_left_nothing_can_be_compared(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_bytes(b"1\n2\n")
+    tierfs("-q", "ingest", "--open", file, "--into", "a", store=store)
+    tierfs("-q", "trim", "a/app.log", "--before", 4, "--yes", store=store)
+    file.write_bytes(b"1\n2\n3\n")
+    refused = tierfs("ingest", "--open", file, "--into", "a", store=store, check=False)
+    assert (refused.code, f"tail -c +5 {file} | tierfs append a/app.log" in refused.err) == (5, True)

@@ -28,7 +28,7 @@ from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
+from tierfs.names import as_word, printable
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.segments import create
 from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
@@ -139,12 +139,13 @@ def first_difference(
 ) -> ByteRange | None:
     """Return the first block of 128 KiB, or rest of a chunk, in which a file differs from a segment.
 
-    Returns None if the file begins with the segment's bytes; it must be at least as long. `advance` receives the
-    number of bytes compared, and may raise. Raises Incomparable, and OSError from reading the file.
+    Returns None if the file begins with the segment's bytes, as far as these are there: a head may be dropped. The file
+    must be at least as long. `advance` receives the number of bytes compared, and may raise. Raises Incomparable, and
+    OSError from reading the file.
     """
     buffer = memoryview(bytearray(min(segment.length, PIECE_BYTES) + 2 * CRC_BLOCK_BYTES))
-    compared = 0
-    for piece in pieces(metadata, segment.id, ByteRange(0, segment.length)):
+    compared = segment.start_offset
+    for piece in pieces(metadata, segment.id, ByteRange(compared, segment.length)):
         if not piece.first or piece.range.end <= compared:
             continue
         if piece.placed is None:
@@ -258,8 +259,9 @@ class FileIngest:
                 f"it is sealed at {length} of {item.size_bytes} bytes",
                 remedy=f"tierfs unseal {printable(item.segment)}, then ingest with --open",
             )
-        if segment.start_offset:
-            raise _conflict(item, f"its first {segment.start_offset} bytes were cut off")
+        if segment.start_offset == length > 0:
+            words = f"tail -c +{length + 1} {as_word(item.path)} | tierfs append {as_word(item.segment)}"
+            raise _conflict(item, "none of its bytes is left to compare", remedy=f"if it is the same file: {words}")
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()
