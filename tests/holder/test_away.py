@@ -13,6 +13,7 @@ import pytest
 
 from tests.commands import new_store, tierfs
 from tests.mount.waiting import eventually
+from tierfs.app.mount import connect_early
 from tierfs.app.store import open_store
 from tierfs.metadata import policies, tables
 from tierfs.metadata.tables import LOCATIONS
@@ -44,7 +45,7 @@ def back(cold: Path) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Path]:
     path = new_store(tmp_path)
-    (path / "store.toml").write_text("[background]\nretry_first_s = 0.2\nretry_longest_s = 0.5\n")
+    (path / "store.toml").write_text("[background]\nretry_first_s = 0.2\nretry_longest_s = 0.5\nowner_check_s = 1\n")
     tierfs("-q", "append", "s", store=path, stdin=b"local\n")
     yield path
     for words in (["umount", tmp_path / "mnt"], []):
@@ -84,6 +85,19 @@ def put_elsewhere(store: Path, url: str, endpoint: str, profile: str = "") -> No
 def silent() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:  # nobody accepts: the kernel does
         yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_the_first_request_of_a_mount_is_not_waited_for(
+    store: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    (store / "store.toml").write_text("[cold]\nread_timeout_s = 3\nattempts = 4\n")
+    put_elsewhere(store, "s3://bucket/prefix", f"http://{silent}")
+    with open_store(store) as opened:
+        began_s = time.monotonic()
+        connect_early(opened)
+        assert time.monotonic() - began_s < 4 * 3
 
 
 PLACES = {

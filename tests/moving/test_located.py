@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,29 @@ def test_a_process_follows_although_the_place_before_answers(opened: Store, tmp_
     storage = opened.storage_of(COLD)
     storage._look_s = located.LOOK_S
     assert eventually(lambda: storage.stat(name).name == name and "nas" in repr(storage), 5 * located.LOOK_S)
+
+
+def test_threads_follow_together(store: Path, change: Change) -> None:
+    """Each of their calls succeeds, and one connection to each place is made for all."""
+    with open_store(store) as opened, ThreadPoolExecutor(8) as pool:
+        wanted = [placed_in(opened, name).object for name in NAMES]
+        ended, made = threading.Event(), set[int]()
+
+        def read(number: int) -> int:
+            count, record = 0, wanted[number % len(wanted)]
+            while not ended.is_set():
+                assert opened.storage_of(COLD).stat(record.name).length_bytes == record.length
+                made.add(id(opened.storage_of(COLD).connection()))
+                count += 1
+            return count
+
+        reading = [pool.submit(read, number) for number in range(8)]
+        change(store)
+        opened.storage_of(COLD).present()
+        opened.storage_of(COLD).stat(wanted[0].name)
+        ended.set()
+        assert min(done.result() for done in reading) > 0
+        assert len(made) <= 2
 
 
 def test_a_listing_goes_on_in_the_present_place(opened: Store, change: Change) -> None:

@@ -116,7 +116,7 @@ class Connections:
         """Return the connection to a store, opened on first use. Raises what open_source raises."""
         with self._lock:
             connection = self._open.get(place)
-            if connection is None:
+            if connection is None or not connection.store.metadata.is_present:
                 connection = self._open[place] = Connection(place)
             return connection
 

@@ -241,10 +241,9 @@ async def _fill_on_request(server: RequestServer, poll_s: float) -> None:
     """Fill the mount's disk cache for commands that ask, until cancelled; an unfinished request stays for others."""
     while True:
         await trio.sleep(poll_s)
-        if not server.may_have_next:
-            continue
         try:
-            await trio.to_thread.run_sync(server.serve)
+            if server.may_have_next:
+                await trio.to_thread.run_sync(server.serve)
         except Exception:
             log.exception("warm-up requests cannot be served; the next try is in %g s", _AGAIN_S)
             await trio.sleep(_AGAIN_S)

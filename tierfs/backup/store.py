@@ -136,7 +136,7 @@ def load(
     """Fill a new environment in directory `path`, which must not exist, with the rows of verified parts."""
     lmdb_environment.create_directory(path)
     path = path.resolve()
-    environment = lmdb_environment.open_environment(path, create=True)
+    environment = lmdb_environment.open_present(path, create=True)
     meter = Meter(report, total_items=sum(databases.values()), noun="row")
     try:
         environment.add_databases(name.encode() for name in databases)

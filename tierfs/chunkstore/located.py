@@ -268,7 +268,8 @@ class LocatedStorage:
             raise taking.refused
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
+        """See ChunkStorage.stat. Of the present place: what it says of an object is believed without a proof."""
+        self.present()
         return self._call(lambda there: there.stat(name))
 
     def delete(self, name: str) -> None:

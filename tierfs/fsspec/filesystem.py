@@ -318,7 +318,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     def _connected(self) -> Connection:
         """Return the store as this process has it open."""
         store, connection = self.store, self._connection
-        if connection is None or connection.is_inherited or self._connected_to != store:
+        stays = connection is not None and not connection.is_inherited and connection.store.metadata.is_present
+        if connection is None or not stays or self._connected_to != store:
             where = store if paths.is_url(store) else os.path.realpath(store)
             with as_os_errors():
                 connection = CONNECTIONS.get(StorePlace(where if store else "", **self._bucket))

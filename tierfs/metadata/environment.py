@@ -86,6 +86,20 @@ _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
 # The users of each environment, by its path.
 _users: dict[Path, WeakSet[object]] = {}
+# Environments of stores that were removed and made anew: left open, as a thread may be reading from one.
+_replaced: list[Environment] = []
+
+
+def identity_at(path: Path) -> tuple[int, int] | None:
+    """Return the identity of the metadata in `path`: another one for a store that was made anew. None: nothing there.
+
+    Of the file, not of the directory, whose inode number a new one may get at once: this file is held open.
+    """
+    try:
+        status = os.stat(path / _FILES[0])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 class Environment:
@@ -105,6 +119,7 @@ class Environment:
             self.watch = opened.enter_context(closing(_write_watch(shared, path)))
             _allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
+            self.identity = identity_at(path)
             self.databases: dict[bytes, lmdb._Database] = {}
             self._open_databases(ALL_NAMES, create=create)
             self._open_others()
@@ -227,6 +242,7 @@ class ReadOnlyEnvironment(Environment):
         self._require_no_writer()
         with ExitStack() as opened, map_lmdb_errors(path):
             self.lmdb = opened.enter_context(closing(_open_lmdb(path, readonly=True, lock=False)))
+            self.identity = identity_at(path)
             self.databases = {}
             self._open_databases(ALL_NAMES, create=False)
             self._open_others()
@@ -350,6 +366,15 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
         return _current(path, create=create)
+
+
+def open_present(path: Path, *, create: bool = False) -> Environment:
+    """Do as `open_environment`, and never return that of a store that was at `path` before and was removed."""
+    with _registry_lock:
+        environment = _registry.get(path)
+        if environment is not None and environment.identity != identity_at(path):
+            _replaced.append(_registry.pop(path))
+    return open_environment(path, create=create)
 
 
 def _current(path: Path, *, create: bool = False) -> Environment:

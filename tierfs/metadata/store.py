@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -82,6 +83,9 @@ def _nothing() -> None:
 
 _ID_BYTES = 16
 
+# Time for which a process may use a store that was removed, before it looks at the path (a guess): 2 us each.
+_LOOK_S = 1.0
+
 # Rows per commit of a full count: some 5 ms, so that appends hardly wait.
 COUNTED_AT_ONCE = 3000
 
@@ -104,8 +108,11 @@ class MetadataStore:
         """Time since boot from which `ask_owner` is called before each transaction of `write`, outside of the lock."""
         self.ask_owner: Callable[[], None] = _nothing
         """See journal/owner_watch.py."""
+        self._look_due_s = 0.0
+        """Time from which the store's path is looked at before the next transaction."""
         lmdb_environment.add_user(path, self)  # all stores of one path share an environment
         try:
+            self._identity = lmdb_environment.open_present(path).identity
             with self.read() as txn:
                 _check_version(txn.store, path)
                 self.store_id = txn.store.store_id
@@ -123,14 +130,34 @@ class MetadataStore:
             raise AlreadyExists(f"{path} already holds a store")
         lmdb_environment.create_directory(path)
         path = path.resolve()
-        environment = lmdb_environment.open_environment(path, create=True)
+        environment = lmdb_environment.open_present(path, create=True)
         with write_transaction(environment, clock) as txn:
             _write_empty_store(txn, store_id or new_id())
         return cls(path, clock)
 
+    @property
+    def is_present(self) -> bool:
+        """Whether the store is still the one at its path. Costs two microseconds."""
+        return lmdb_environment.identity_at(self.path) == self._identity
+
+    def _environment(self) -> lmdb_environment.Environment:
+        """Return the environment. Raises Fenced once the store was removed, or another one is at its path."""
+        environment = lmdb_environment.open_environment(self.path)
+        if environment.identity == self._identity and time.monotonic() < self._look_due_s:
+            return environment
+        # A removed store goes on working for whoever has it open, and all that is acknowledged there ends with them.
+        if environment.identity != self._identity or not self.is_present:
+            another = lmdb_environment.identity_at(self.path) is not None
+            raise Fenced(
+                f"the store at {self.path.parent} was removed" + (", and another one is there now" if another else ""),
+                remedy="open it again: what has it open since before is of no use" if another else "bring it back",
+            )
+        self._look_due_s = time.monotonic() + _LOOK_S
+        return environment
+
     def read(self) -> AbstractContextManager[ReadTransaction]:
         """Open a consistent read-only view."""
-        return read_transaction(lmdb_environment.open_environment(self.path), self.host)
+        return read_transaction(self._environment(), self.host)
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
         """Open the one write transaction; durable when its block ends.
@@ -140,18 +167,18 @@ class MetadataStore:
         """
         if self.clock.boot_s() >= self.owner_due_s:
             self.ask_owner()
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner, self.host)
+        return write_transaction(self._environment(), self.clock, require_owner, self.host)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for rows that no segment depends on: requests, failures, the journal's position.
 
         Works in a store that may only be read, too.
         """
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
+        return write_transaction(self._environment(), self.clock, host=self.host)
 
     def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for the owner's journal, in a replica."""
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
+        return write_transaction(self._environment(), self.clock, host=self.host)
 
     def count_sums(self, *, anew: bool = False) -> None:
         """Bring the sums of a store of an older tierfs up to date, in commits of some milliseconds; free if they are.
@@ -167,11 +194,11 @@ class MetadataStore:
 
     def clear_dead_readers(self) -> int:
         """Free the slots of readers that were killed, as the holder does now and then; return how many."""
-        return lmdb_environment.open_environment(self.path).clear_dead_readers()
+        return self._environment().clear_dead_readers()
 
     def last_transaction_id(self) -> int:
         """Return a number that changes whenever any process commits; costs about 2 microseconds."""
-        return lmdb_environment.open_environment(self.path).last_transaction_id()
+        return self._environment().last_transaction_id()
 
     def close(self) -> None:
         """Close the environment unless other users in this process have the store open; idempotent."""

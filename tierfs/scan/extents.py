@@ -29,6 +29,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import NullMetrics
 from tierfs.names import printable
+from tierfs.osio import map_os_errors
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.verified import OwnSum, grid_in, own_sum
@@ -254,8 +255,8 @@ class PlaceConnections:
         self._lock = threading.Lock()
         self._storages: dict[tuple[Place, LocationId], ChunkStorage] = {}
         self._in_flight: dict[Place, InFlight] = {}
-        self._files: dict[str, ChunkFiles] = {}
-        self._metadata: dict[str, MetadataStore | None] = {}
+        self._files: dict[tuple[str, int, int], ChunkFiles] = {}
+        self._metadata: dict[tuple[str, str], MetadataStore | None] = {}
         self._etags: dict[Place, Etags] = {}
 
     def etags(self, place: Place) -> Etags:
@@ -297,18 +298,24 @@ class PlaceConnections:
     def files(self, place: Place) -> ChunkFiles:
         """Return the store's local chunk files. Raises NotFound or PermissionDenied if this host does not see them."""
         with self._lock:
-            files = self._files.get(place.path)
+            chunks = StorePaths(Path(place.path)).chunks
+            with map_os_errors(str(chunks)):
+                status = os.stat(chunks)
+            key = (place.path, status.st_dev, status.st_ino)  # a store may be removed and made anew
+            files = self._files.get(key)
             if files is None:
                 require_trusted(Path(place.path))
-                files = self._files[place.path] = ChunkFiles(StorePaths(Path(place.path)).chunks)
+                files = self._files[key] = ChunkFiles(chunks)
             return files
 
     def metadata(self, place: Place) -> MetadataStore | None:
         """Return the store's metadata, or None if this host does not see the store."""
         with self._lock:
-            if place.path not in self._metadata:
-                self._metadata[place.path] = _metadata_of(place)
-            return self._metadata[place.path]
+            key = (place.path, place.store_id)
+            known = self._metadata.get(key)
+            if key not in self._metadata or (known is not None and not known.is_present):
+                known = self._metadata[key] = _metadata_of(place)
+            return known
 
     def sees(self, place: Place) -> bool:
         """Return whether this process can read the store's directory, and trusts its owner."""
