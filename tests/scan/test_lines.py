@@ -6,6 +6,7 @@ import bz2
 import gzip
 import random
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from tierfs.scan.stream import Records, Stream, StreamRead
 ANY = Separator()
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
+    ".GZIP": gzip.compress,
+    ".Deflate": zlib.compress,
     ".bz2": bz2.compress,
     ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }

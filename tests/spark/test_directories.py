@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +165,8 @@ def test_whole_and_compressed_segments_are_the_rows_of_the_path(
     lines = b"".join(b"line %d of many\n" % number for number in range(5000))
     segments = {"whole/empty": b"", "whole/ends": b"a\r\nb\n", "packed/plain": lines}
     segments |= {"packed/a.gz": gzip.compress(lines), "packed/b.bz2": bz2.compress(lines)}
+    segments |= {"packed/c.GZ": gzip.compress(lines), "packed/d.gzip": gzip.compress(lines)}
+    segments |= {"packed/e.Deflate": zlib.compress(lines)}
     for name, data in segments.items():
         append(store, name, data, seal=True)
         (files / name).parent.mkdir(exist_ok=True)
@@ -178,7 +181,9 @@ def test_whole_and_compressed_segments_are_the_rows_of_the_path(
         frame(spark, store.path, "packed", maxPartitionBytes="9k").selectExpr("count(*)", "sum(crc32(value))").collect()
     )
     assert found == spark.read.text(str(files / "packed")).selectExpr("count(*)", "sum(crc32(value))").collect()
-    assert found[0][0] == 15_000
+    assert found[0][0] == 30_000
+    append(store, "framed/a.LZ4", b"x", seal=True)
+    assert "tierfs does not read Hadoop's lz4; set compression to none" in refusal(store.path, "framed")
     plain = frame(spark, store.path, "packed/plain", "packed/a.gz", compression="none").groupBy("segment").count()
     counts = dict(map(tuple, plain.collect()))
     assert counts.pop("packed/plain") == 5000 > counts["packed/a.gz"], "lines of compressed bytes"

@@ -117,8 +117,20 @@ class Mode(StrEnum):
     FAILFAST = "FAILFAST"
 
 
-# Arrow's names of codecs, by the ends of names by which Hadoop knows them too.
-CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+# Arrow's names of codecs, by the ends of names by which Spark's text source knows them, in any case (tried with 4.3.0:
+# .GZ, .gzip, .zstd and .Deflate are decompressed by path, .z, .tgz, .bzip2 and .zlib are not). Arrow's gzip also reads
+# the streams of zlib that Hadoop calls deflate.
+CODECS = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".deflate": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+
+# Hadoop's own forms of these, which Arrow does not read.
+UNREAD_CODECS = {".lz4": "lz4", ".snappy": "snappy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +148,10 @@ class LineFormat:
 
     def codec_of(self, name: str) -> str | None:
         """Return how a segment of this name is compressed."""
-        return CODECS.get(name[name.rfind(".") :]) if self.decompresses and "." in name else None
+        if not self.decompresses or "." not in name:
+            return None
+        end = name[name.rfind(".") :].lower()
+        return CODECS.get(end) or UNREAD_CODECS.get(end)
 
     def least_bytes(self, begun: bytes, at: int) -> int:
         """Return the least length of the line at offset `at` of which these bytes have arrived, and no end.

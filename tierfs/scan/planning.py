@@ -114,7 +114,7 @@ def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Pa
 
 def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Part]:
     whole, mine = pinned.range, pinned.owned
-    splits = reach.splits and not pinned.path.endswith(reach.uncut)
+    splits = reach.splits and not pinned.path.lower().endswith(reach.uncut)
     cuts = list(_cuts(pinned, split_bytes)) if splits else []
     if reach.cuts_at_entries and pinned.ledger is not None:
         cuts = sorted({_entry_start(pinned.ledger, cut) for cut in cuts} - {mine.start})

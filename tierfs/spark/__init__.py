@@ -18,6 +18,10 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Register the format with a session, and with this thread, if Spark does not find it by itself."""
     with extras.needed_by("format('tierfs')", "spark"):
+        from tierfs.spark.errors import explained, require_sources
+
+        with explained():
+            require_sources("format('tierfs')")
         from tierfs.spark.source import TierfsDataSource  # options and plans are used without Spark, too
 
     spark.dataSource.register(TierfsDataSource)

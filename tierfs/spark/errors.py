@@ -36,6 +36,11 @@ def _line(error: TierfsError) -> str:
     return f"{message}; {printable(error.remedy)}" if error.remedy else message
 
 
+def require_sources(what: str) -> None:
+    """Raise InvalidRequest if this Spark knows no sources in Python, so that modules of them cannot be imported."""
+    require_spark((4, 0), what, "read the path of a mount")
+
+
 def require_spark(version: tuple[int, int], what: str, instead: str) -> None:
     """Raise InvalidRequest, with another way to do it, if this Spark is older."""
     if version > SPARK:

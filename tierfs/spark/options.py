@@ -24,6 +24,7 @@ from tierfs.scan.partition_directories import parse_conditions
 from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection, Tail
 from tierfs.scan.stream import Records, StreamRead
+from tierfs.spark import catalog, unknown_options
 from tierfs.spark.row_types import RowForm, RowType
 from tierfs.types import MIB, ReadPriority
 
@@ -112,7 +113,7 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
         """Parse Spark's options except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
-        _require_kept(options)
+        catalog.require_kept(options)
         given = Given(options, (*_READ_OPTIONS, *more))
         where, paths, base = _paths(given)
         if given.flag("ignoreMissingFiles"):
@@ -167,6 +168,7 @@ class Given:
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         """Raises InvalidRequest for an unknown option, and for credentials."""
+        known = tuple(known)
         names = {name.lower(): name for name in known}
         self._values = {name.lower(): value for name, value in options.items()}
         for name in self._values:
@@ -177,8 +179,10 @@ class Given:
                     f"the option {printable(name)} is refused: options end up in logs and plans",
                     remedy="set profile, or what botocore reads: AWS_PROFILE, ~/.aws, a role",
                 )
+            spelling = next(given for given in options if given.lower() == name)
             raise InvalidRequest(
-                f"tierfs has no option {printable(name)}", remedy=f"known: {', '.join(names.values())}"
+                f"tierfs has no option {printable(spelling)}",
+                remedy=unknown_options.remedy_for(spelling, known, STREAM_OPTIONS),
             )
 
     def text(self, name: str) -> str | None:
@@ -272,16 +276,6 @@ def store_options(given: Given, store: str | None = None) -> StoreOptions:
     if store is not None and named is not None and store != named:
         raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
     return StoreOptions(named or store, given.text("endpointUrl"), given.text("region"), given.text("profile"))
-
-
-def _require_kept(options: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a table of a catalog: Spark gives its options when it is made, and never again."""
-    given = {name.lower() for name in options}
-    if "provider" in given or any(name.startswith("option.") for name in given):
-        raise InvalidRequest(
-            "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path",
-            remedy="CREATE TEMPORARY VIEW … USING tierfs OPTIONS (…), or name its columns and query it WITH (path = …)",
-        )
 
 
 def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, tzinfo
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 
 from pyspark.sql.types import (
     BooleanType,
@@ -40,6 +40,10 @@ _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9])?")
 # Of Spark's decimals.
 _MOST_DIGITS = 38
+# Python's default context has 28 digits.
+_DECIMALS = Context(prec=2 * _MOST_DIGITS)
+# Java's parseDouble trims it: a no-break space makes a text, and control characters are escaped where Spark infers.
+_BLANK = " "
 # Digits of decimals that hold all whole numbers of a type, by Spark's rule.
 _DIGITS: dict[type[DataType], int] = {IntegerType: 10, LongType: 20}
 
@@ -153,7 +157,7 @@ def _type_of(text: str) -> DataType:
         for kind in (IntegerType, LongType):
             if _fits(int(text), _BITS[kind]):
                 return kind()
-    if _REAL.fullmatch(text.strip()):
+    if _REAL.fullmatch(text.strip(_BLANK)):
         digits = _whole_digits(text)
         return DecimalType(digits, 0) if digits is not None and digits <= _MOST_DIGITS else DoubleType()
     if _DATE.fullmatch(text) and _is_time(text):
@@ -164,7 +168,7 @@ def _type_of(text: str) -> DataType:
 def _whole_digits(text: str) -> int | None:
     """Return the digits of a number that is written without a fraction, None for another."""
     try:
-        number = Decimal(text) if text == text.strip() else Decimal("NaN")
+        number = Decimal(text) if text == text.strip(_BLANK) else Decimal("NaN")
     except InvalidOperation:
         return None
     exponent = number.as_tuple().exponent
@@ -211,15 +215,16 @@ def _whole(text: str, bits: int) -> int:
 
 
 def _real(text: str) -> float:
-    if not _REAL.fullmatch(text.strip()):
+    trimmed = text.strip(_BLANK)
+    if not _REAL.fullmatch(trimmed):
         raise ValueError(text)
-    return float(text.rstrip("dDfF") if text.strip()[-1:] in "dDfF" else text)
+    return float(trimmed.rstrip("dDfF"))
 
 
 def _decimal(text: str, kind: DecimalType) -> Decimal:
     try:
         number = Decimal(text)
-        exact = number.quantize(Decimal(1).scaleb(-kind.scale))
+        exact = number.quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMALS)
     except InvalidOperation:
         raise ValueError(text) from None
     if exact != number or len(exact.as_tuple().digits) > kind.precision:

@@ -19,6 +19,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.extents import Place
+from tierfs.scan.line_format import UNREAD_CODECS
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import (
     PinnedSegment,
@@ -199,8 +200,13 @@ def _pinned(
             raise InvalidRequest(
                 f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
             )
-        compressed = options.row_type is RowType.LINES and options.lines.codec_of(path) is not None
-        if compressed and options.bounds.cuts_bytes:
+        codec = options.lines.codec_of(path) if options.row_type is RowType.LINES else None
+        if codec in UNREAD_CODECS.values():
+            raise InvalidRequest(
+                f"segment {printable(path)} is compressed by its name, and tierfs does not read Hadoop's {codec}",
+                remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
+            )
+        if codec is not None and options.bounds.cuts_bytes:
             raise InvalidRequest(
                 f"segment {printable(path)} is compressed by its name, and read from its beginning only",
                 remedy="leave startOffset, startingTimestamp and their ends out, or set compression to none",

@@ -119,6 +119,9 @@ _rows_option = _output_option("Also write the rows: .parquet, .csv or .json (an 
 def _check_output(file: Path | None, more: Sequence[str] = ()) -> None:
     """Raise InvalidRequest for an output file that cannot be written, and MissingPackage."""
     extras.require("a job of Spark", "spark", *_NEEDED)
+    from tierfs.spark.errors import require_sources
+
+    require_sources("tierfs pipeline")
     from tierfs.spark.jobs.tasks import require_suffix
 
     if file is None:
