@@ -244,6 +244,33 @@ def test_a_recovery_compares_the_clock_with_what_the_owner_wrote_last(
     assert trusted is (rested_s == LONGEST_REST_S)
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("recoveries", [1, 2])
+@pytest.mark.parametrize("ahead_s", [0, AHEAD_S])
+def test_a_recovery_does_not_trust_the_clock_by_what_was_written_under_it(
+    store: TestStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    expected_warnings: list[str],
+    ahead_s: int,
+    recoveries: int,
+    checkpoint: bool,
+) -> None:
+    """The owner goes on publishing under a wrong clock, and so does whoever takes the bucket over on that machine."""
+    expected_warnings.append("not trusted")
+    location = LocationRecord(id=LOCATION, url="memory:")
+    clock.jump(ahead_s)
+    store.append("late", b"abcd", seal=True)
+    store.offload("late")
+    if checkpoint:
+        store.cold_work().checkpointer.checkpoint()
+    for number in range(recoveries):
+        rebuilt = from_journal.owned(tmp_path / str(number), store.cold, location, clock, quiet)
+        trusted = ClockCheck(rebuilt.metadata, clock, lambda: None).trusts()
+        rebuilt.metadata.close()
+    assert trusted is (ahead_s == 0)
+
+
 class Asked:
     """A server that answers when it is let."""
 

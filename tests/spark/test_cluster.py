@@ -32,6 +32,7 @@ from tierfs.app import store as app
 from tierfs.doctor.executors import Cluster, check_cluster, known_store
 from tierfs.errors import Unavailable
 from tierfs.spark import executors, register
+from tierfs.spark.jobs import session
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -67,7 +68,7 @@ def test_the_doctor_asks_each_executor_for_itself(
     chosen.chmod(0o755)
     monkeypatch.setattr(cluster_spark.sparkContext, "pythonExec", str(chosen))
     monkeypatch.setattr(executors, "SETTLED_S", 0.0)
-    monkeypatch.setattr(executors, "job_session", lambda *_: nullcontext(cluster_spark))
+    monkeypatch.setattr(session, "job_session", lambda *_: nullcontext(cluster_spark))
     asked = check_cluster(Cluster(spark_cluster.master, (str(mnt), str(tmp_path))), known_store(store))
     host = os.uname().nodename
     found = {one.name.replace(f" ({host})", ""): (one.level.name, one.text, one.remedy or "") for one in asked}

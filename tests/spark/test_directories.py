@@ -200,7 +200,8 @@ def test_a_stream_reads_directories_that_appear(places: tuple[app.Store, Path]) 
     assert stream.rows() == [("one", 1, True)]
     append(store, "stream/day=2/s", b"two\n")
     append(store, "stream/day=2/t", b"three\n")
-    assert [stream.rows() for _ in range(3)] == [[("two", 2, False)], [("three", 2, False)], []]
+    # The limit is shared by all segments that have unread bytes, and each of them gives a record at least.
+    assert [stream.rows() for _ in range(2)] == [[("two", 2, False), ("three", 2, False)], []]
     append(store, "stream/day=x/s", b"four\n")
     with pytest.raises(TierfsException, match="the directory day=x is no int"):
         Asked(schema=schema, store=at, path="stream").rows()

@@ -117,7 +117,7 @@ class Checkpointer:
                 attempt=intent.attempt,
                 last_sequence=txn.store.next_outbox - 1,
                 next_id=txn.store.next_id,
-                written_ms=txn.store.last_wall_ms,
+                written_ms=txn.store.trusted_wall_ms,
             )
             for index, part in enumerate(_parts(changes.state_changes(txn), intent.attempt)):
                 data = changes.frame(part)

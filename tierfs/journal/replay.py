@@ -113,8 +113,9 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
 
 
 def written_ms(entry: pb.JournalEntry) -> int:
-    """Return the owner's time at an entry; of one of an older tierfs when the owner began, or 0."""
-    return max([entry.written_ms, *(change.owner_begins.wall_ms for change in entry.changes)])
+    """Return the owner's last time at an entry that was not in doubt; of an older tierfs when the owner began, or 0."""
+    # An owner that began under a wrong clock says so in `owner_begins`: a recovery under the same clock would trust it.
+    return entry.written_ms or max((change.owner_begins.wall_ms for change in entry.changes), default=0)
 
 
 def see_time(txn: WriteTransaction, written_ms: int) -> None:

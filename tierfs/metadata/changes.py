@@ -273,7 +273,7 @@ def _entry(
         attempt=attempt,
         first_sequence=first,
         last_sequence=last,
-        written_ms=store.last_wall_ms,
+        written_ms=store.trusted_wall_ms,
     )
     for sequence, change in rows:
         change.sequence = sequence

@@ -324,6 +324,11 @@ class StoreRecord(Record):
     overdue_reason: str = ""
     removals: int = 0
 
+    @property
+    def trusted_wall_ms(self) -> int:
+        """The newest wall time that was not in doubt; of a store of an older tierfs the newest of all."""
+        return self.clock_seen.wall_ms or self.last_wall_ms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirentRecord(Record):

@@ -297,9 +297,8 @@ class WriteTransaction(ReadTransaction):
             self.add_to_outbox(data)
         for segment_id in sorted(self._kept_tally.changed_active - self._touched) if self._kept_tally else ():
             self.touch(segment_id=segment_id)
-        # A load of a dump writes rows as they are, and the superblock after most of them: it does not read it.
+        # By any process (garbage/clocks.py), but by no load of a dump: the superblock's row follows most others there.
         if self._store is not None and (self._dirty or self._store_changed or self._counters):
-            # By any process: one that begins after a clock was set is compared with those before (garbage/clocks.py).
             seen = newest_reading(self.store.clock_seen, self.store.last_wall_ms, self._now)
             if seen != self.store.clock_seen:
                 self.update_store(clock_seen=seen)

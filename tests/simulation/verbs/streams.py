@@ -40,11 +40,11 @@ class _Connections(WorldConnections):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._bucket = ReadersStorage(world.storage.inner)
+        self._world = world
 
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """Return the bucket."""
-        return self._bucket
+        """Return the bucket where it is now: a stream outlives moves."""
+        return ReadersStorage(self._world.storage.inner)
 
 
 @dataclass
