@@ -70,7 +70,7 @@ class ClockReading:
         # A container may show the same id after every start: less time since boot than before tells of another one.
         if not self.boot_id or self.boot_id != later.boot_id or later.boot_ms < self.boot_ms:
             return None
-        return self.gained_ms(later)
+        return later.wall_ms - self.wall_ms - (later.boot_ms - self.boot_ms)
 
     def leads_to(self, later: ClockReading) -> bool:
         """Return whether `later` is not in doubt if this one is not."""
@@ -91,8 +91,11 @@ class ClockReading:
 
     def followed_by(self, later: ClockReading) -> ClockReading:
         """Return the reading to keep for later ones to be compared with: this, or a `later` one that it leads to."""
-        young = later.boot_id == self.boot_id and 0 <= later.boot_ms - self.boot_ms < _KEEP_EVERY_MS
-        return later if not young and self.leads_to(later) else self
+        return later if not self.is_kept(later) and self.leads_to(later) else self
+
+    def is_kept(self, later: ClockReading) -> bool:
+        """Return whether this reading is too young to give way to a later one."""
+        return later.boot_id == self.boot_id and 0 <= later.boot_ms - self.boot_ms < _KEEP_EVERY_MS
 
 
 NO_READING = ClockReading()

@@ -102,13 +102,16 @@ def test_holders_that_come_and_go_leave_a_running_job_alone(store: app.Store) ->
 
 
 @pytest.mark.s3
-def test_parts_of_an_upload_that_was_killed_are_freed(tmp_path: Path, rgw_bucket: Bucket) -> None:
+def test_parts_of_an_upload_that_was_killed_are_freed(
+    tmp_path: Path, rgw_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoint, bucket = rgw_bucket
     choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
     init_store(tmp_path / "store", choice)
     paused(tmp_path / "store", "a", "upload", 30 << 20).end()
     later = ManualClock(SystemClock().now_ms())
     with app.open_store(tmp_path / "store", later) as store:
+        monkeypatch.setattr(store, "_server_time_ms", lambda _: later.now_ms())  # two days pass for the server, too
         location_id = store.cold_location_id
         assert location_id is not None
         storage = store.storage_of(location_id)

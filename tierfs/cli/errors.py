@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from tierfs import errors, osio
+from tierfs import errors
 from tierfs.cli.session import VERBOSE, Session, to_stderr
 from tierfs.errors import TierfsError
 from tierfs.frozen import dataclass
@@ -74,6 +74,8 @@ def report(error: BaseException, session: Session) -> int:
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED
+    from tierfs import osio  # which nothing needs that does not fail
+
     if isinstance(error, OSError) and error.errno in osio.NO_ROOM:
         _silence_stdout()  # the full disk may be that of stdout
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -298,10 +298,10 @@ class WriteTransaction(ReadTransaction):
         for segment_id in sorted(self._kept_tally.changed_active - self._touched) if self._kept_tally else ():
             self.touch(segment_id=segment_id)
         # By any process (garbage/clocks.py), but by no load of a dump: the superblock's row follows most others there.
-        if self._store is not None and (self._dirty or self._store_changed or self._counters):
-            seen = newest_reading(self.store.clock_seen, self.store.last_wall_ms, self._now)
-            if seen != self.store.clock_seen:
-                self.update_store(clock_seen=seen)
+        store = self._store
+        if store is not None and (self._dirty or self._store_changed or self._counters):
+            if not store.clock_seen.is_kept(self._now):  # of most commits: one call
+                self.update_store(clock_seen=newest_reading(store.clock_seen, store.last_wall_ms, self._now))
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)

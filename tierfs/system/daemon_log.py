@@ -100,12 +100,14 @@ class DaemonLog(logging.Handler):
 
 
 class LogFile(DaemonLog):
-    """A file: rotated by itself, and by others that move it away and send SIGHUP. Opened by the first line."""
+    """A file: rotated by itself, and by others that move it away and send SIGHUP."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
         self._fd = -1
+        with suppress(OSError):  # each line tries again, and says why lines before it are missing
+            self._open()  # now: a line about a lack of descriptors needs none
 
     def reopen(self) -> None:
         """Write to the file of the name from now on, which may be another one than before."""
