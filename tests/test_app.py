@@ -38,7 +38,7 @@ def test_threads_that_ask_at_once_share_one_client(tmp_path: Path, monkeypatch: 
 
         def ask(_: int) -> ChunkStorage:
             barrier.wait()
-            return store.storage_of(location_id)
+            return store.storage_of(location_id).connection()
 
         assert len(set(map(id, pool.map(ask, range(THREADS))))) == 1
     assert len(made) == 1

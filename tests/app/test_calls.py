@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.app import calls
 
-# 8 of them read the clocks, whose readings are bound to a boot, and look whether the store may be written and is the same.
+# 8 of them read the clocks, bound to a boot, and look whether the store may be written and is the same.
 MOST_APPEND = 126
 MOST_NEW_SEGMENT = 650
 MOST_COLD_READ = 124

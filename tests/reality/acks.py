@@ -105,7 +105,9 @@ class Drill:
 
     def _kill_holder(self) -> None:
         if self.holder is not None:
-            assert self.holder.end()[1] == ""
+            logged = self.holder.end()[1]  # in the foreground it logs to standard error
+            assert " ERROR " not in logged, logged
+            assert "Traceback" not in logged, logged
             self.holder = None
         self._compare()
 

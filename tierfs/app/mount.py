@@ -23,7 +23,7 @@ from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
 from tierfs.chunkstore.located import LOOK_S
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import TierfsError
+from tierfs.errors import Closed, TierfsError
 from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
@@ -266,6 +266,8 @@ def connect_early(store: Store) -> None:
 def _ask(storage: ChunkStorage) -> None:
     try:
         next(storage.list(JOURNAL_PREFIX), None)
+    except Closed:
+        log.debug("the mount ended before the cold tier answered")
     except TierfsError as exc:
         log.warning("the cold tier does not answer: %s", exc)
     except Exception:

@@ -299,9 +299,9 @@ class WriteTransaction(ReadTransaction):
             self.touch(segment_id=segment_id)
         # By any process (garbage/clocks.py), but by no load of a dump: the superblock's row follows most others there.
         store = self._store
-        if store is not None and (self._dirty or self._store_changed or self._counters):
-            if not store.clock_seen.is_kept(self._now):  # of most commits: one call
-                self.update_store(clock_seen=newest_reading(store.clock_seen, store.last_wall_ms, self._now))
+        changed = self._dirty or self._store_changed or self._counters
+        if changed and store is not None and not store.clock_seen.is_kept(self._now):
+            self.update_store(clock_seen=newest_reading(store.clock_seen, store.last_wall_ms, self._now))
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)
