@@ -212,8 +212,10 @@ class LocatedStorage:
                 failed = self._failed
                 if failed is not None and failed.at_s >= began_s:  # another thread tried while this one waited
                     raise type(failed.error)(str(failed.error), remedy=failed.error.remedy) from failed.error
-                if not self._follows:
-                    self.present()
+                # A thread that is behind would connect to a place that was left, and close the present connection.
+                self.present()
+                if self._place is not place:
+                    continue
                 try:
                     storage = self._connector.connected(place.location)
                 except TierfsError as exc:
