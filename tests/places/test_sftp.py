@@ -8,9 +8,9 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import asyncssh
 import pytest
@@ -118,13 +118,50 @@ def test_a_server_that_is_none_of_ssh_is_an_outage(says: bytes | None, told: str
             listening.close()
         else:
             Thread(target=serve, daemon=True).start()
-        settings = ColdSettings(connect_timeout_s=0.5)
+        settings = ColdSettings(read_timeout_s=0.5)
         with (
             closing(connect_place(f"sftp://127.0.0.1:{port}/x", "", settings, Abilities())) as storage,
             pytest.raises(Unavailable, match=told) as caught,
         ):
             storage.stat("object")
         assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_slow_to_prove_itself_is_waited_for_as_one_that_answers(
+    keys: Path, sftp_directory: str
+) -> None:
+    """A busy machine forks a process and exchanges keys for a connection: longer than to connect to it takes."""
+    server, path = sftp_directory.removeprefix("sftp://").split("/", 1)
+    user, _, port = server.replace("@127.0.0.1:", " ").partition(" ")
+    known = (keys / "known_hosts").read_text().split(maxsplit=1)[1]
+    settings = ColdSettings(connect_timeout_s=1.0, read_timeout_s=60.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        between = listening.getsockname()[1]
+        (keys / "known_hosts").write_text(f"[127.0.0.1]:{between} {known}")
+
+        def serve() -> None:
+            with listening.accept()[0] as connection, socket.create_connection(("127.0.0.1", int(port))) as sshd:
+                Event().wait(2 * settings.connect_timeout_s)  # the time is what is tried
+                passing = Thread(target=passed, args=(connection, sshd))
+                passing.start()
+                passed(sshd, connection)
+                passing.join()
+
+        serving = Thread(target=serve)
+        serving.start()
+        with closing(connect_place(f"sftp://{user}@127.0.0.1:{between}/{path}", "", settings, Abilities())) as storage:
+            storage.put("object", BufferSource(b"bytes"))
+            assert storage.stat("object").length_bytes == len(b"bytes")
+        serving.join()
+
+
+def passed(source: socket.socket, target: socket.socket) -> None:
+    """Pass bytes on until there are no more."""
+    with suppress(OSError):  # one of them was aborted
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 @pytest.mark.parametrize(

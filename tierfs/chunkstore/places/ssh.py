@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -40,12 +41,22 @@ class SshSession:
     client: asyncssh.SFTPClient
 
 
+class _Client(asyncssh.SSHClient):
+    """Tells once its server is connected to."""
+
+    def __init__(self, connected: Callable[[], None]) -> None:
+        self._connected = connected
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connected()
+
+
 class SshSessions:
     """The one session there is at a time. Thread-safe; its requests run side by side."""
 
     def __init__(self, host: str, port: int | None, user: str, settings: ColdSettings) -> None:
         """Name a server, which nothing is sent to yet; `host` may be a name of `~/.ssh/config`."""
-        where: dict[str, Any] = {"host": host, "connect_timeout": settings.connect_timeout_s, "config": ()}
+        where: dict[str, Any] = {"host": host, "connect_timeout": None, "config": ()}
         if port is not None:
             where["port"] = port
         if user:
@@ -114,7 +125,7 @@ class SshSessions:
         try:
             options = asyncssh.SSHClientConnectionOptions(**self._where)
             known = _known_hosts(options)
-            connection = await asyncssh.connect(options=options, known_hosts=known, **self._where)
+            connection = await self._shake_hands(options, known)
         except asyncssh.HostKeyNotVerifiable as exc:
             raise self._not_verified(exc, options, known) from exc
         except asyncssh.PermissionDenied as exc:
@@ -126,7 +137,7 @@ class SshSessions:
                 f"{self._shown}: {exc}", remedy="see ~/.ssh; keys with a passphrase have to be in ssh-agent"
             ) from exc
         except TimeoutError as exc:
-            raise Unavailable(f"{self._shown} does not answer within {self._settings.connect_timeout_s:g} s") from exc
+            raise Unavailable(f"{self._shown} does not answer within {exc.args[0]:g} s") from exc
         except OSError as exc:  # asyncio puts an address into the text of its own errors, and the number of the error
             text = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else exc.strerror or exc
             raise Unavailable(f"{self._shown}: {text}") from exc
@@ -139,6 +150,27 @@ class SshSessions:
         except (OSError, asyncssh.Error) as exc:
             connection.abort()
             raise Unavailable(f"{self._shown} serves no SFTP: {str(exc) or 'it is silent'}") from exc
+
+    async def _shake_hands(
+        self, options: asyncssh.SSHClientConnectionOptions, known: asyncssh.SSHKnownHosts
+    ) -> asyncssh.SSHClientConnection:
+        """Connect, and prove to each other who asks and who answers. Raises TimeoutError with the seconds it waited.
+
+        A server that is connected to answers: on a busy machine keys are exchanged for longer than a connection takes.
+        """
+        waits_s, loop = self._settings.connect_timeout_s, asyncio.get_running_loop()
+
+        def connected() -> None:
+            nonlocal waits_s
+            waits_s = self._settings.read_timeout_s
+            timeout.reschedule(loop.time() + waits_s)
+
+        try:
+            async with asyncio.timeout(waits_s) as timeout:
+                client = partial(_Client, connected)
+                return await asyncssh.connect(options=options, known_hosts=known, client_factory=client, **self._where)
+        except TimeoutError as exc:
+            raise TimeoutError(waits_s) from exc
 
     def _not_verified(
         self, error: asyncssh.Error, options: asyncssh.SSHClientConnectionOptions, known: asyncssh.SSHKnownHosts
