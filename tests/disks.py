@@ -1,4 +1,4 @@
-"""Disks small enough to fill."""
+"""Disks small enough to fill, that fail, or that take no changes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def fill(path: Path) -> None:
                 if exc.errno != errno.ENOSPC:
                     raise
                 piece = piece[: len(piece) // 2]
+
+
+@contextmanager
+def read_only(path: Path, at: Path) -> Iterator[Path]:
+    """The directory, mounted so that nothing in it can change."""
+    if os.geteuid() != 0:
+        pytest.skip("a bind mount needs root")
+    at.mkdir()
+    subprocess.run(["mount", "--bind", str(path), str(at)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(at)], check=True)
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
-from tests.disks import disk, failing_disk, fill
+from tests.disks import disk, failing_disk, fill, read_only
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app.store import Store, open_store
 from tierfs.errors import Conflict, ReadOnlyDisk
@@ -175,7 +175,7 @@ def test_a_mount_for_reading_alone_is_read_until_it_takes_changes(elsewhere: Pat
     (tmp_path / "disk").mkdir()
     live = filled_store(tmp_path / "disk/store")
     seen = tmp_path / "seen"
-    with bound(tmp_path / "disk", seen):
+    with read_only(tmp_path / "disk", seen):
         night = Night(seen / "store", elsewhere)
         for number, words in enumerate(READS):
             code, out, err = night.run(words, number)
@@ -195,19 +195,6 @@ def test_a_mount_for_reading_alone_is_read_until_it_takes_changes(elsewhere: Pat
             assert "could not be written" in (night.store / "log/mount.log").read_text()
 
 
-@contextmanager
-def bound(path: Path, at: Path) -> Iterator[None]:
-    if os.geteuid() != 0:
-        pytest.skip("a bind mount needs root")
-    at.mkdir()
-    subprocess.run(["mount", "--bind", str(path), str(at)], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(at)], check=True)
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True)
-
-
 def test_a_process_that_lives_on_writes_when_the_disk_does_and_its_children_read(
     tmp_path: Path, expected_warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +202,7 @@ def test_a_process_that_lives_on_writes_when_the_disk_does_and_its_children_read
     monkeypatch.setattr(environment, "_LOOK_AGAIN_S", 0)
     (tmp_path / "disk").mkdir()
     filled_store(tmp_path / "disk/store")
-    with bound(tmp_path / "disk", tmp_path / "seen"), open_store(tmp_path / "seen/store") as store:
+    with read_only(tmp_path / "disk", tmp_path / "seen"), open_store(tmp_path / "seen/store") as store:
         with store.metadata.read() as txn, pytest.raises(ReadOnlyDisk):
             store.metadata.write().__enter__()
         child = os.fork()

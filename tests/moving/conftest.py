@@ -1,4 +1,4 @@
-"""A store whose bytes are cold only, and changes of its place after which the place before has none of them."""
+"""Places of a move that follow a script, and a store whose bytes are cold only, whose place then changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.commands import new_store, tierfs
+from tests.doubles.scripted_storage import ScriptedStorage
 from tierfs.app.store import open_store
 
 SIZE = 3 << 20
 NAMES = ("first", "second", "third")
+
+
+@pytest.fixture
+def cold() -> ScriptedStorage:
+    """Return the place before, which follows a script."""
+    return ScriptedStorage()
+
+
+@pytest.fixture
+def target() -> ScriptedStorage:
+    """Return the place of a move, which follows a script too."""
+    return ScriptedStorage()
 
 
 def text_of(name: str) -> bytes:

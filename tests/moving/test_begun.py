@@ -148,16 +148,6 @@ class Stopped(BaseException):
 
 
 @pytest.fixture
-def cold() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
-def target() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
 def store(tmp_path: Path, cold: ScriptedStorage, target: ScriptedStorage) -> Iterator[TestStore]:
     settings = OffloadSettings(relocate_min_bytes=1000)
     with open_test_store(tmp_path / "store", policy=POLICY, settings=settings, cold=cold) as opened:

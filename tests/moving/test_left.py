@@ -187,16 +187,6 @@ def test_a_mount_point_without_its_disk_gets_no_note(store: Path, tmp_path: Path
 
 
 @pytest.fixture
-def cold() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
-def target() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
 def scripted(tmp_path: Path, cold: ScriptedStorage, target: ScriptedStorage) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "scripted", cold=cold) as opened:
         opened.elsewhere = target

@@ -30,16 +30,6 @@ AWAY = Unavailable("the server is away")
 
 
 @pytest.fixture
-def cold() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
-def target() -> ScriptedStorage:
-    return ScriptedStorage()
-
-
-@pytest.fixture
 def store(tmp_path: Path, cold: ScriptedStorage, target: ScriptedStorage) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store", cold=cold) as opened:
         opened.elsewhere = target

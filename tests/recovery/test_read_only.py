@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.commands import tierfs
+from tests.disks import read_only
 
 DATA = bytes(range(256)) * 1000
-
-
-@contextmanager
-def read_only(path: Path, at: Path) -> Iterator[Path]:
-    """The directory, mounted so that nothing in it can change."""
-    if os.geteuid() != 0:
-        pytest.skip("a bind mount needs root")
-    at.mkdir()
-    subprocess.run(["mount", "--bind", str(path), str(at)], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(at)], check=True)
-        yield at
-    finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True)
 
 
 @pytest.fixture
