@@ -129,6 +129,25 @@ def test_more_segments_than_share_a_batch_take_turns() -> None:
     assert min(logs.read_of.get(birth, 0) for birth in logs.data) > 0
 
 
+@pytest.mark.parametrize("limits", [Limits(1), Limits(30), Limits(segments=1), Limits(100, 2)], ids=str)
+def test_half_written_lines_keep_no_other_from_its_turn(limits: Limits) -> None:
+    """More of them than share a batch, and longer together than its limit; and one before others of a sequence."""
+    halves = range(1, 41)
+    logs = Logs({birth: b"1234" for birth in halves} | {birth: b"12345\n" * 20 for birth in (50, 51)})
+    for birth in halves:
+        logs.facts[birth] = {"sealed": False, "length": 1000}
+    logs.facts[40] |= {"sequence": "m", "place": 1}
+    logs.facts[51] = {"sequence": "m", "place": 2}
+    for _ in logs.batches(limits):
+        pass
+    assert logs.read_of == {50: 120, 51: 120}
+    for birth in halves:
+        logs.data[birth] += b"5\n"
+    for _ in logs.batches(limits):
+        pass
+    logs.assert_whole()
+
+
 def test_many_small_segments_are_read_whole_and_nothing_is_looked_up() -> None:
     logs = Logs({birth: b"%04d\n" % birth * 20 for birth in range(1, 3001)})
     assert [len(found) for found in logs.batches(Limits(100_000))] == [1008, 1008, 1016]  # 1000, and a line of others

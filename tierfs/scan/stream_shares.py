@@ -134,11 +134,14 @@ def advance_fairly(
     while not left.used_up and (side_by_side := queue.take(limits.at_once)):
         spans = rounds.spans(side_by_side, cutter)
         part = left.part_of(spans)
-        if not _share(step, side_by_side, spans, cutter, part, limits.size_bytes):
+        advanced = _share(step, side_by_side, spans, cutter, part, limits.size_bytes)
+        if advanced is None:
             rounds.after = side_by_side[-1].segment.birth if queue.has_more else 0
             break
-        least = min(spans[segment.birth].part(position) for segment, position in side_by_side)
-        left = left.less(spans, _ALL - least)
+        # Half-written records use up nothing: those that wait for a turn would never have one.
+        used = {birth: spans[birth] for birth in advanced}
+        least = min((spans[unread.segment.birth].part(unread.position) for unread in advanced.values()), default=_ALL)
+        left = left.less(used, _ALL - least)
         queue.finish(side_by_side)
     step.pass_by(waiting, all_of_them=not queue.has_more)
     return step.offset(listed)
@@ -151,8 +154,12 @@ def _share(
     cutter: Cutter,
     part: Fraction,
     limit_bytes: int | Fraction | None,
-) -> bool:
-    """Advance segments by a part of their spans from the one that is least far; return whether nothing is left."""
+) -> dict[int, Unread] | None:
+    """Advance segments by a part of their spans from the one that is least far.
+
+    Return those that advanced, by their births, or None if something is left.
+    """
+    moved: dict[int, Unread] = {}
     behind = sorted(
         ((spans[unread.segment.birth].part(unread.position), unread) for unread in side_by_side),
         key=lambda pair: (pair[0], pair[1].segment.birth),
@@ -172,15 +179,17 @@ def _share(
                 is_left = True
                 continue
             step.take(segment, position, cut)
-            advanced = advanced or cut.end > position
+            if cut.end > position:
+                advanced = True
+                moved[segment.birth] = unread
             is_left = is_left or not cut.all
             ends += [] if cut.end > position or not cut.all else [(done, unread)]
             if alone:
-                return False
+                return None
         if advanced or not ends or len(ends) == len(behind):
-            return not is_left
+            return None if is_left else moved
         behind = [pair for pair in behind if pair not in ends]  # half-written records: the others do not wait for them
-    return True
+    return moved
 
 
 class _Queue:
