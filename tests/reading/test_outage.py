@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.reading.readers import POLICY, check, make_cold, reached, reading, states
@@ -27,9 +28,10 @@ from tierfs.metadata import policies, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading import patience
+from tierfs.reading.patience import Patience
 from tierfs.reading.reader import Reader
 from tierfs.reading.view import SegmentView
-from tierfs.types import ChunkState, Tier
+from tierfs.types import ByteRange, ChunkState, Tier
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5
@@ -273,3 +275,22 @@ async def test_only_what_is_missing_in_a_place_of_ours_is_lost(
             await fails(handle.read(0, 100), error, message)
             handle.close()
     assert states(placed, Tier.COLD)[:2] == [first, ChunkState.GOOD]
+
+
+async def test_time_in_which_the_process_did_not_run_is_no_silence_of_a_tier(
+    store: TestStore, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was stopped, or asleep with its machine, or had no processor."""
+    store.append("s", b"bytes")
+    async with reading(store) as (reader, handle):
+        await wait_all_tasks_blocked()
+        with Patience(handle._view, ByteRange(0, 1), reader.waits):
+            mock_clock.jump(3600)
+            await wait_all_tasks_blocked()
+            assert (reader.waits.now.reads, warnings(caplog)) == (0, [])
+            for _ in range(20):
+                mock_clock.jump(0.5)
+                await wait_all_tasks_blocked()
+            assert reader.waits.now.reads == 1
+            assert 10 <= reader.waits.now.longest_s < 11
+            assert len(warnings(caplog)) == 1

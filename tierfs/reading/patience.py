@@ -6,7 +6,7 @@ import logging
 import random
 from collections import deque
 from dataclasses import dataclass
-from itertools import takewhile
+from operator import itemgetter
 
 import trio
 
@@ -32,6 +32,9 @@ _WAITS_AFTER_S = 2.0
 # Longest silence about it: a person at a terminal asks by then what it is doing (guess). Looked for as often.
 _SILENCE_S = 5.0
 
+# Steps of that time: one that takes longer shows for how long this process did not run.
+_STEPS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -46,30 +49,35 @@ class Waiting:
 
 
 class Waits:
-    """The unanswered reads of one process."""
+    """The unanswered reads of one process. Time in which the process did not run is no silence of a tier."""
 
     def __init__(self) -> None:
         self._since: dict[Patience, float] = {}
-        """In the order in which they began."""
+        """When they began, by `_ran_s`."""
+        self._lost_s = 0.0
+        """Seconds in which the process was stopped, suspended with its machine, or short of a processor."""
         self.refused = ""
         """See Waiting.refused."""
 
     @property
     def now(self) -> Waiting:
         """The reads that take too long."""
-        latest = trio.current_time() - _WAITS_AFTER_S
-        waiting = list(takewhile(lambda item: item[1] <= latest, self._since.items()))
+        now_s = self._ran_s
+        waiting = [(since, read) for read, since in self._since.items() if since <= now_s - _WAITS_AFTER_S]
         if not waiting:
             return Waiting(refused=self.refused)
-        longest, since = waiting[0]
+        since, longest = min(waiting, key=itemgetter(0))
         why = f"no answer{longest.place} yet" if longest.last is None else str(longest.last)
-        return Waiting(len(waiting), trio.current_time() - since, why, self.refused)
+        return Waiting(len(waiting), now_s - since, why, self.refused)
 
     async def keep_telling(self) -> None:
         """Warn when reads begin to wait, once for all that wait at a time: a mount may have thousands."""
         is_told = False
         while True:
-            await trio.sleep(_SILENCE_S)
+            for _ in range(_STEPS):
+                due_s = trio.current_time() + _SILENCE_S / _STEPS
+                await trio.sleep_until(due_s)
+                self._lost_s += trio.current_time() - due_s
             now = self.now
             if now.reads and not is_told:
                 first = next(iter(self._since))
@@ -79,11 +87,15 @@ class Waits:
 
     def add(self, patience: Patience) -> None:
         """Add a read that began."""
-        self._since[patience] = trio.current_time()
+        self._since[patience] = self._ran_s
 
     def remove(self, patience: Patience) -> None:
         """Remove a read that ended."""
         del self._since[patience]
+
+    @property
+    def _ran_s(self) -> float:
+        return trio.current_time() - self._lost_s
 
 
 class Patience:
