@@ -89,13 +89,14 @@ class Child:
 class Talking:
     """A process whose lines are read while it runs; `end` it."""
 
-    def __init__(self, module: str, *words: object, most_lines: int = 0) -> None:
-        """It waits once `most_lines` were not read, and some in its pipe; 0: it never does."""
+    def __init__(self, module: str, *words: object, most_lines: int = 0, asks: bool = False) -> None:
+        """It waits once `most_lines` were not read, and some in its pipe; 0: it never does. `asks`: it reads lines."""
         out, theirs = os.pipe()
         self._error = TemporaryFile()  # noqa: SIM115  # `end` closes it
-        with open(os.devnull, "rb") as nothing:
-            streams = (nothing.fileno(), theirs, self._error.fileno())
-            self._child = start(module, [*map(str, words)], os.environ, streams)
+        read, write = os.pipe() if asks else (os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
+        self._input = open(write, "w", encoding="utf-8")  # noqa: SIM115  # `end` closes it
+        self._child = start(module, [*map(str, words)], os.environ, (read, theirs, self._error.fileno()))
+        os.close(read)
         os.close(theirs)
         self._lines: Queue[str] = Queue(most_lines)
         self._reader = threading.Thread(target=self._read, args=(out,))
@@ -108,6 +109,14 @@ class Talking:
         if not line:
             self._lines.put(line)  # for who asks again, and for `end`
         return line
+
+    def ask(self, line: str) -> None:
+        """Send it a line, without its end."""
+        print(line, file=self._input, flush=True)
+
+    def close_input(self) -> None:
+        """Let its input end. Idempotent."""
+        self._input.close()
 
     def wait(self, timeout_s: float) -> int:
         """See Child.wait."""
@@ -129,6 +138,8 @@ class Talking:
         """Kill it unless it ended; return the lines that were not read, and its errors."""
         self._child.kill()
         self._child.wait(_END_S)
+        with contextlib.suppress(BrokenPipeError):
+            self.close_input()
         lines = list(iter(partial(self._lines.get, timeout=_END_S), ""))
         self._reader.join(_END_S)
         with self._error:

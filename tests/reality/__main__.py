@@ -65,7 +65,9 @@ def main() -> None:
             return
         if chosen.subject == "moves":
             others = directories_in(Path(root)) if chosen.place == "rgw" else None
-            print(dict(MovesDrill(Path(root), places, chosen.seed, others, mounts=True).moves(chosen.moves)))
+            print(
+                dict(MovesDrill(Path(root), places, chosen.seed, others, mounts=True, spark=True).moves(chosen.moves))
+            )
             return
         if chosen.subject == "full":
             with disk(Path(root) / "disk", 200 << 20) as path:

@@ -1,6 +1,6 @@
-"""A process that appends numbered records with ack=cold, several threads at once, and tells each acknowledgment.
+"""A process that appends numbered records, several threads at once, and prints each acknowledgment.
 
-    python -m tests.reality.ack_appender STORE SEED NAME=NEXT@OFFSET...
+    python -m tests.reality.ack_appender STORE SEED cold|local NAME=NEXT@OFFSET...
 
 One thread for each NAME begins with record NEXT, to be at OFFSET, unless it is in the segment already: each process
 before may have stored one that nobody was told of. `NAME NEXT END` is printed once a record is acknowledged.
@@ -11,32 +11,22 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import random
 import sys
 import threading
 from pathlib import Path
 
+from tests.reality.expected import record
 from tierfs.app import store as app
 from tierfs.errors import TierfsError
 from tierfs.types import Ack
-
-SIZES = (1, 7, 100, 999, 1000, 1001, 4096)
-"""Of records; chunks end at 1000 bytes."""
-
 
 # Of what is told of each record, so that few fit in a pipe of one page.
 _LINE_BYTES = mmap.PAGESIZE // 8 - 1
 
 
-def record(seed: str, name: str, number: int) -> bytes:
-    """Return the bytes of a record; the same each time."""
-    chance = random.Random(f"{seed} {name} {number}")
-    return chance.randbytes(chance.choice(SIZES))
-
-
-def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
+def run(store: app.Store, seed: str, ack: Ack, name: str, number: int, at: int) -> None:
     """Append records until the process is killed."""
-    writer = store.engine.open_writer(name, ack=Ack.COLD, take_over=True)
+    writer = store.engine.open_writer(name, ack=ack, take_over=True)
     while at < writer.length:
         number, at = number + 1, at + len(record(seed, name, number))
     while True:
@@ -47,22 +37,22 @@ def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
 
 
 def main() -> None:
-    path, seed, *jobs = sys.argv[1:]
+    path, seed, ack, *jobs = sys.argv[1:]
     fcntl.fcntl(sys.stdout, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     with app.open_store(Path(path)) as store:
         threads = []
         for job in jobs:
             name, place = job.split("=")
             number, at = place.split("@")
-            threads.append(threading.Thread(target=_told, args=(store, seed, name, int(number), int(at))))
+            threads.append(threading.Thread(target=_told, args=(store, seed, Ack(ack), name, int(number), int(at))))
             threads[-1].start()
         for thread in threads:
             thread.join()
 
 
-def _told(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
+def _told(store: app.Store, seed: str, ack: Ack, name: str, number: int, at: int) -> None:
     try:
-        run(store, seed, name, number, at)
+        run(store, seed, ack, name, number, at)
     except TierfsError as exc:
         os.write(sys.stdout.fileno(), f"error {type(exc).__name__} {exc}\n".encode())
 

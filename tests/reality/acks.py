@@ -12,17 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import forked, verbs
-from tests.reality.ack_appender import record
+from tests.reality.expected import AllExpected
 from tests.reality.lives import Life, Places
 from tierfs.app import store as app
 from tierfs.metadata import directories
+from tierfs.types import Ack
 
 KINDS = ("appender", "appender", "holder", "host")
-MOST_APPENDERS = 3
 MOST_LINES = 30
 """Acknowledgments that an appender is ahead of us: while we compare everything it waits, else there is ever more."""
-SEGMENTS = 4
-"""Of one appender, each with its thread."""
+
+
+@dataclass(frozen=True)
+class Appending:
+    """What one appender writes; each segment has a thread."""
+
+    names: tuple[str, ...]
+    ack: Ack = Ack.COLD
+
+
+APPENDING = tuple(Appending(tuple(f"d{number}/s{each}" for each in range(4))) for number in range(3))
 
 
 @dataclass
@@ -40,14 +49,19 @@ class Drill:
     root: Path
     places: Places
     seed: str
+    appending: tuple[Appending, ...] = APPENDING
     seen: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.chosen = random.Random(f"{self.seed} acks")
-        self.life = Life(self.root, self.places, self.chosen)
+        self.expected = AllExpected(self.seed)
+        self.life = self._life()
         self.acknowledged: dict[str, Progress] = {}
         self.appenders: dict[int, forked.Talking] = {}
         self.holder: forked.Talking | None = None
+
+    def _life(self) -> Life:
+        return Life(self.root, self.places, self.chosen)
 
     def run(self, kills: int) -> Counter[str]:
         """Kill so many times; return what was killed, and how many records were acknowledged."""
@@ -69,12 +83,11 @@ class Drill:
     def _start(self) -> None:
         if self.holder is None and self.chosen.random() < 0.7:
             self.holder = forked.Talking("tierfs", "--store", self.life.path, "daemon", "-f")
-        for number in range(MOST_APPENDERS):
+        for number, each in enumerate(self.appending):
             if number not in self.appenders:
-                names = [f"d{number}/s{each}" for each in range(SEGMENTS)]
-                places = [self.acknowledged.setdefault(name, Progress()) for name in names]
-                jobs = [f"{name}={each.number}@{each.end}" for name, each in zip(names, places, strict=True)]
-                words = (self.life.path, self.seed, *jobs)
+                places = [(name, self.acknowledged.setdefault(name, Progress())) for name in each.names]
+                jobs = [f"{name}={progress.number}@{progress.end}" for name, progress in places]
+                words = (self.life.path, self.seed, each.ack, *jobs)
                 self.appenders[number] = forked.Talking("tests.reality.ack_appender", *words, most_lines=MOST_LINES)
 
     def _listen(self, lines: int) -> None:
@@ -138,10 +151,9 @@ class Drill:
                         continue
                 data = bytearray()
                 verbs.cat(store, name, None, None, None, data.extend)
-                assert len(data) >= progress.end, f"{name} ends at {len(data)}, not {progress.end}"
-                at = number = 0
-                while at < len(data):
-                    expected = record(self.seed, name, number)
-                    assert data[at : at + len(expected)] == expected, f"{name}: record {number} at {at}"
-                    at, number = at + len(expected), number + 1
-                assert number >= progress.number
+                self._compare_bytes(name, bytes(data), progress)
+
+    def _compare_bytes(self, name: str, data: bytes, progress: Progress) -> None:
+        assert len(data) >= progress.end, f"{name} ends at {len(data)}, not {progress.end}"
+        self.expected[name].require(0, data, "cat")
+        assert self.expected[name].is_end(len(data)), f"{name} ends at {len(data)}, in a record"

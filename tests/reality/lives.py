@@ -76,13 +76,22 @@ def buckets_at(endpoint: S3Endpoint) -> Places:
 class Life:
     """A store that is small enough to compare as a whole."""
 
-    def __init__(self, path: Path, places: Places, chosen: random.Random, *, large: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        places: Places,
+        chosen: random.Random,
+        *,
+        large: bool = False,
+        packs: tuple[int, ...] = (0, 1, 4 * MIB),
+    ) -> None:
+        """`packs`: one of these is the size below which objects are packed."""
         self.root, self.chosen, self._places = path, chosen, places
         self.place = places()
         self.number = 0
         self.numbers = itertools.count()
         self.chunk_bytes = LARGE_BYTES if large else SMALL_BYTES
-        below_bytes = chosen.choice([0, 1, 4 * MIB])
+        below_bytes = chosen.choice(packs)
         self.settings = f"[offload]\ngrace_s = 0\npack_below_bytes = {below_bytes}\n[background]\ntick_s = 0.01\n"
         self.make()
 

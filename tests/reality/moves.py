@@ -1,8 +1,9 @@
-"""Moves of the cold tier beside all that a store does, with kills of the move, the holder and the appenders.
+"""Moves of the cold tier beside all that a store does, with kills of the move, the mount, the holder and appenders.
 
-Appenders with ack=cold and one without, commands that pack, repack, consolidate, evict, remove and restore, a mount and
-a reader in this process live through every move. After each, the place before is emptied: every acknowledged byte is
-read from the new one alone, and nothing is called damaged.
+Appenders with and without ack=cold, logs that retention shortens, commands that pack, repack, consolidate, evict,
+remove and restore, and readers of every kind live through every move. After each, the place before is emptied: every
+acknowledged byte is read from the new one alone, by each reader that was there before the first move, and nothing is
+called damaged. At the end the disk is lost, and the last place alone has everything.
 """
 
 from __future__ import annotations
@@ -10,28 +11,45 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests import forked, verbs
 from tests.mount.waiting import eventually
-from tests.reality.ack_appender import record
-from tests.reality.acks import Drill
-from tests.reality.lives import Place, Places
+from tests.reality.acks import APPENDING, Appending, Drill, Progress
+from tests.reality.lives import Life, Place, Places
+from tests.reality.readers import Follower, Program, Watch, open_readers
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.holder import lock
 from tierfs.journal.reader import list_journal
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import LocationRecord
 from tierfs.setup.connect import connect_bare
-from tierfs.types import ChunkState, Tier
+from tierfs.store_paths import StorePaths
+from tierfs.types import MIB, Ack, ChunkState, Tier
 
 _SMALL_BYTES = (1, 50, 500, 1000, 3000)
-"""Of segments that become cold in packs."""
+"""Of segments that become cold in packs, or one by one."""
+
+_PACKED_BYTES = (2000, 4 * MIB)
 
 _MOST_SMALL = 60
 """Living segments of the worker; beyond them it removes some."""
+
+_LOG = "log"
+_KEPT_BYTES = 150_000
+"""Of each segment in `log`, by retention: more than its appender is ahead of those that follow it."""
+_LOG_LINES = 30
+"""Acknowledgments of its appender that are waited for, before those that follow it are."""
+
+_LOCAL = (
+    Appending(tuple(f"l/s{each}" for each in range(4)), Ack.LOCAL),
+    Appending(tuple(f"{_LOG}/s{each}" for each in range(2)), Ack.LOCAL),
+)
+
+_FOLLOWED = ("d0/s0", "l/s0", "log/s0")
 
 _MOVE_S = 120.0
 """No move here takes as long."""
@@ -40,42 +58,75 @@ _ALREADY = "the cold tier is at"
 _LATER = ("faster than they are copied", "changes the cold tier's place")
 """Why a move is repeated."""
 
-_KILLS = ("none", "none", "move", "move", "holder", "appender")
+_KILLS = ("none", "none", "move", "move", "holder", "mount", "appender")
 """Beside a move."""
 
 
 class MovesDrill(Drill):
     """One store that moves between places of all kinds."""
 
-    def __init__(self, root: Path, places: Places, seed: str, others: Places | None = None, *, mounts: bool) -> None:
+    def __init__(
+        self, root: Path, places: Places, seed: str, others: Places | None = None, *, mounts: bool, spark: bool = False
+    ) -> None:
         """`others`: makes places of another kind, which every second move goes to."""
-        super().__init__(root, places, seed)
+        super().__init__(root, places, seed, (*APPENDING, *_LOCAL))
         self.kinds = [places] if others is None else [others, places]
         self.small: dict[str, bytes] = {}
         self.removed: dict[str, bytes] = {}
-        self.mounts = mounts
-        self.mountpoint = root / "mnt"
+        self.mountpoint = root / "mnt" if mounts else None
+        self.mount: forked.Talking | None = None
+        self.spark = spark
+        self.watches: list[Watch] = []
+        self.followers: list[Follower] = []
+
+    def _life(self) -> Life:
+        return Life(self.root, self.places, self.chosen, packs=_PACKED_BYTES)
 
     def moves(self, count: int) -> Counter[str]:
         """Move so many times; return what was done."""
         with ExitStack() as stack:
             stack.callback(self._end)
-            if self.mounts:
+            if self.mountpoint is not None:
                 self.mountpoint.mkdir()
                 stack.callback(self._unmount)
-            with app.open_store(self.life.path) as reader:
-                for number in range(count):
-                    print(f"{number} of {count} moves: {dict(self.seen)}", flush=True)
-                    self._start()
-                    if self.mounts and not self.mountpoint.is_mount():
-                        self._mount()
-                    self._work()
-                    self._listen(self.chosen.randrange(1, 20))
-                    self._move(self.kinds[number % len(self.kinds)]())
-                    self._read_by(reader)
+            self._start()
+            self._keep_mounted()
+            self._open_readers(stack)
+            for number in range(count):
+                print(f"{number} of {count} moves: {dict(self.seen)}", flush=True)
+                self._start()
+                self._keep_mounted()
+                self._work()
+                self._write_log()
+                self._listen(self.chosen.randrange(1, 20))
+                self._move(self.kinds[number % len(self.kinds)]())
+            for watch in self.watches:
+                self.seen += watch.seen
         self.seen["records"] = sum(progress.number for progress in self.acknowledged.values())
+        self._compare()
         self.life.end()
+        self._lose_host()
+        self._compare_small()
         return self.seen
+
+    def _open_readers(self, stack: ExitStack) -> None:
+        """Open them all, once there is something of everything to read."""
+        for appender in self.appenders.values():
+            while min(self.acknowledged[name].number for name in self._names_of(appender)) == 0:
+                self._hear(appender.line())
+        self._run("config", _LOG, f"retention_bytes={_KEPT_BYTES}")
+        steady = sorted(self.acknowledged)
+        for reader in open_readers(self.life.path, self.mountpoint, spark=self.spark):
+            watch = Watch(reader, lambda: steady, self, self.seed)
+            self.watches.append(watch)
+            stack.callback(watch.end)
+        for name in _FOLLOWED:
+            follower = Follower(self.life.path, name, self.expected[name])
+            self.followers.append(follower)
+            stack.callback(follower.end)
+
+    def _names_of(self, appender: forked.Talking) -> Sequence[str]:
+        return next(self.appending[number].names for number, each in self.appenders.items() if each is appender)
 
     def _move(self, to: Place) -> None:
         """Move, killed or beside kills, until it is done; then only the new place is left."""
@@ -100,6 +151,10 @@ class MovesDrill(Drill):
         self._empty(before)
         self._compare()
         self._compare_small()
+        self._keep_mounted()
+        for watch in self.watches:
+            watch.require([*sorted(self.acknowledged), *sorted(self.small)])
+        self._require_followed()
 
     def _server(self, place: Place) -> tuple[str, ...]:
         options = [str(option) for option in place.options]
@@ -109,23 +164,42 @@ class MovesDrill(Drill):
         self._listen(self.chosen.randrange(0, 12))
         if kill == "move":
             mover.kill()
-        elif kill == "holder" and self.holder is not None:
-            self.holder.end()
-            self.holder = None
-            self.seen["holders killed"] += 1
+        elif kill == "holder":
+            self._kill_who_holds()
+        elif kill == "mount":
+            self._kill_mount()
         elif kill == "appender":
             self._kill(self.chosen.choice(list(self.appenders)))
             self.seen["appenders killed"] += 1
         else:
             self._work()
 
+    def _kill_who_holds(self) -> None:
+        holder = lock.current(StorePaths(self.life.path).holder)
+        if self.mount is not None and holder is not None and holder.pid == self.mount.pid:
+            self._kill_mount()
+        elif self.holder is not None:
+            self._require_no_error(self.holder.end()[1])
+            self.holder = None
+            self.seen["holders killed"] += 1
+
     def _everywhere(self) -> None:
-        """Wait until every process that lived through the move has had an answer in the new place."""
+        """Wait until every process that appends has had an answer in the new place."""
         for appender in list(self.appenders.values()):
             for _ in range(40):  # what waits in its pipe is older
                 self._hear(appender.line())
-        if self.mounts:
-            assert eventually(self._mounted, 30), "the mount does not go on"
+        self._require_followed()
+
+    def _write_log(self) -> None:
+        """Let retention have something to drop."""
+        for _ in range(2):
+            for _ in range(_LOG_LINES):
+                self._hear(self.appenders[len(self.appending) - 1].line())
+            self._require_followed()
+
+    def _require_followed(self) -> None:
+        for follower in self.followers:
+            follower.require(self.acknowledged[follower.name].end)
 
     def _require_note(self, before: Place) -> None:
         with closing(self._connected(before)) as storage:
@@ -162,12 +236,15 @@ class MovesDrill(Drill):
             self.small[name] = data
         works: list[Callable[[], object]] = [
             lambda: self._run("offload", "w"),
+            lambda: self._run("offload"),
             lambda: self._run("evict", "w"),
             lambda: self._run("consolidate", "/"),
             lambda: self._run("gc", "--delete"),
+            self._trim,
             self._restore,
         ]
-        self.chosen.choice(works)()
+        for work in self.chosen.sample(works, 2):
+            work()
         if len(self.small) > _MOST_SMALL:
             self._remove()
 
@@ -177,6 +254,15 @@ class MovesDrill(Drill):
         beside = ("another address", "was given up", "Conflict", "process", "holder")
         assert done.code == 0 or any(text in done.err for text in beside), done
         self.seen[words[0]] += 1
+
+    def _trim(self) -> None:
+        """Drop a head as retention does, by hand: bytes that everybody may have read."""
+        name = self.chosen.choice(self.appending[-1].names)
+        before = self.acknowledged[name].end - _KEPT_BYTES // 2
+        if before > 0:
+            done = self.life.run("trim", "--yes", name, "--before", str(before))
+            assert done.code == 0, done
+            self.seen["trim"] += 1
 
     def _remove(self) -> None:
         for name in self.chosen.sample(sorted(self.small), len(self.small) * 4 // 5):
@@ -195,7 +281,34 @@ class MovesDrill(Drill):
             self.small[name] = self.removed.pop(name)
             self.seen["restore"] += 1
 
-    # Readers
+    # What readers must have
+
+    def ends(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return where acknowledged bytes end now."""
+        ended = self.acknowledged
+        return {name: ended[name].end if name in ended else len(self.small[name]) for name in names}
+
+    def kept(self, names: Sequence[str]) -> Sequence[str]:
+        """Return those that lose no bytes and are never removed."""
+        return [name for name in names if name in self.acknowledged and not name.startswith(f"{_LOG}/")]
+
+    def require(self, name: str, data: bytes, end: int, who: str) -> None:
+        """Raise AssertionError unless these are the segment's bytes, at least up to `end`."""
+        if name in self.small:
+            assert data == self.small[name], f"{who}: {name}"
+            return
+        trimmed = name.startswith(f"{_LOG}/")
+        start = self.expected[name].start_of(data, who) if trimmed else 0
+        assert start + len(data) >= end, f"{who}: {name} ends at {start + len(data)}, not {end}"
+        assert not start or start + len(data) - start >= _KEPT_BYTES // 2, f"{who}: {name} begins at {start}"
+        self.expected[name].require(start, data, who)
+
+    def _compare_bytes(self, name: str, data: bytes, progress: Progress) -> None:
+        self.require(name, data, progress.end, "cat")
+        if name.startswith(f"{_LOG}/"):
+            self.seen["heads dropped"] += len(data) < progress.end
+        else:
+            super()._compare_bytes(name, data, progress)
 
     def _compare_small(self) -> None:
         """Evict all that is cold, and read everything from what is left; nothing was called damaged."""
@@ -220,31 +333,37 @@ class MovesDrill(Drill):
                     assert not bad, f"{name} is accused: {bad}"
             assert not txn.store.journal.fenced_by_epoch
 
-    def _read_by(self, store: app.Store) -> None:
-        """Read by a handle that is older than all moves."""
-        for name in self.chosen.sample(sorted(self.small), min(5, len(self.small))):
-            assert self._bytes(store, name) == self.small[name], name
-        self.seen["reads by an old handle"] += 1
+    # The mount
 
-    def _mount(self) -> None:
-        done = self.life.run("mount", self.mountpoint, "-o", "direct_io")
-        assert done.code == 0, done
+    def _keep_mounted(self) -> None:
+        """Mount where no mount is; its readers wait meanwhile."""
+        if self.mountpoint is None or self.mount is not None:
+            return
+        options = ("-o", "direct_io") if self.chosen.random() < 0.5 else ()
+        self.mount = forked.Talking("tierfs", "--store", self.life.path, "mount", "-f", *options, self.mountpoint)
+        assert eventually(self.mountpoint.is_mount), self.mount.end()
+
+    def _kill_mount(self) -> None:
+        """Kill it, and mount anew: all that a user of files has to do."""
+        if self.mount is None:
+            return
+        with ExitStack() as waiting:
+            users = [watch for watch in self.watches if watch.reader.kind in ("mount", "spark")]
+            for watch in users:
+                waiting.enter_context(watch.busy)
+            self._unmount()
+            self.seen["mounts killed"] += 1
+            self._keep_mounted()
+            for watch in users:
+                assert isinstance(watch.reader, Program)
+                watch.reader.let_go()
 
     def _unmount(self) -> None:
-        subprocess.run(["fusermount3", "-uz", self.mountpoint], check=False, capture_output=True)
+        if self.mount is not None:
+            self._require_no_error(self.mount.end()[1])
+            self.mount = None
+        subprocess.run(["fusermount3", "-uz", str(self.mountpoint)], check=False, capture_output=True)
 
-    def _mounted(self) -> bool:
-        """Read some acknowledged records by the mount. Raises for other bytes, and for an error."""
-        for name, progress in self.acknowledged.items():
-            if not progress.number:
-                continue
-            at = 0
-            with open(self.mountpoint / name, "rb") as file:
-                for number in range(progress.number):
-                    expected = record(self.seed, name, number)
-                    if self.chosen.random() < 0.2:
-                        file.seek(at)
-                        assert file.read(len(expected)) == expected, f"{name}: record {number} by the mount"
-                    at += len(expected)
-        self.seen["reads by a mount"] += 1
-        return True
+    def _require_no_error(self, logged: str) -> None:
+        assert " ERROR " not in logged, logged
+        assert "Traceback" not in logged, logged
