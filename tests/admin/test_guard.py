@@ -38,16 +38,56 @@ HEADERS = [
     *(
         ([(b"host", host), RIGHT[1]], 421)
         for host in (
-            b"",
             b"evil.example",
             b"localhost.evil.example",
-            b"evil.example:80@localhost",
-            b"[::1",
+            b"localhost.",
             b"127.0.0.2",
+            b"[::2]",
+            b"localhost,evil.example",
+            b"%6cocalhost",
         )
     ),
+    *(
+        ([(b"host", host), RIGHT[1]], 400)
+        for host in (
+            b"",
+            b":9160",
+            b"evil.example:80@localhost",
+            b"localhost:80@evil.example",
+            b"user@localhost",
+            b"user:secret@localhost",
+            b"localhost:80:80",
+            b"localhost:x",
+            b"localhost:123456",
+            b"localhost, evil.example",
+            b"localhost evil.example",
+            b"localhost/",
+            b"http://localhost",
+            b"localhost\t",
+            b"localhost\xa0",
+            b"localhost%",
+            b"[::1",
+            b"::1",
+            b"[::1]x",
+            b"[localhost]",
+        )
+    ),
+    *(([(b"host", host), RIGHT[1]], None) for host in (b"localhost", b"localhost:", b"127.0.0.1:80", b"[::1]")),
     ([*RIGHT, (b"origin", b"http://localhost:9160")], 403),
     ([*RIGHT, (b"origin", b"null")], 403),
+]
+
+TARGETS = [
+    (b"/v1/status", None),
+    (b"http://localhost/v1/status", None),
+    (b"HTTPS://LOCALHOST:9160/v1/status?a=b", None),
+    (b"http://evil.example/v1/status", 421),
+    (b"http://localhost@evil.example/v1/status", 400),
+    (b"http://evil.example@localhost/v1/status", 400),
+    (b"http:///v1/status", 400),
+    (b"ftp://localhost/v1/status", 400),
+    (b"localhost:80", 400),
+    (b"/v1/append/logs/a#b", 400),
 ]
 
 
@@ -55,6 +95,11 @@ def test_headers() -> None:
     for headers, status in HEADERS:
         refused = refusal(Admission(TOKEN, HOSTS), headers, b"/v1/status")
         assert (None if refused is None else refused.status) == status, headers
+    for target, status in TARGETS:
+        for host in (b"localhost", b"evil.example"):
+            refused = refusal(Admission(TOKEN, HOSTS), [(b"host", host), RIGHT[1]], b"/v1/status", target)
+            wanted = 421 if host == b"evil.example" and target[:1] == b"/" else status
+            assert (None if refused is None else refused.status) == wanted, (host, target)
     on_socket = Admission()
     assert refusal(on_socket, [(b"host", b"anything")], b"/") is None
     for headers, path, status in (

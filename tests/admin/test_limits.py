@@ -112,7 +112,6 @@ def test_a_body_that_drips_is_not_cut(served: Served) -> None:
 @pytest.mark.parametrize(
     "rest",
     [
-        b"content-length: 1048577\r\n\r\n" + b"x" * 1000,
         b"content-length: 99999999999999999999\r\n\r\n",
         b"content-length: -1\r\n\r\n",
         b"content-length: 1\r\ncontent-length: 2\r\n\r\nx",
@@ -132,7 +131,7 @@ def test_a_body_of_no_known_length_is_refused(served: Served, rest: bytes) -> No
 
 def test_the_largest_body_is_taken(served: Served) -> None:
     assert served.ask("POST", "/v1/append/s", bytes(MIB)).json["end"] == MIB
-    assert served.ask("POST", "/v1/append/s", bytes(MIB + 1)).status == 400
+    assert served.ask("POST", "/v1/append/s", bytes(MIB + 1)).status == 413
 
 
 def test_more_connections_are_closed_and_room_comes_back(served: Served) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -100,6 +102,98 @@ def test_what_is_no_request_is_not_the_answer_to_an_earlier_one(served: Path, ga
 def test_a_body_that_is_none_ends_its_request(served: Path) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert answers(served, head + b"1\r\nx\r\nnot a chunk") == b""
+
+
+POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"1\r\nx\r\n0\r\n\r\n"
+
+FRAMES = [
+    (POST + CHUNKED + b"\r\n" + CHUNKS, 200),
+    (POST + b"transfer-encoding:  CHUNKED \r\n\r\n" + CHUNKS, 200),
+    (POST + CHUNKED + b"\r\n1;name=value\r\nx\r\n0\r\n\r\n", 200),
+    (POST + CHUNKED + b"\r\n1\nx\n0\n\n", 0),
+    (POST + CHUNKED + b"\r\n0x1\r\nx\r\n0\r\n\r\n", 0),
+    (POST + CHUNKED + b"\r\n-1\r\nx\r\n0\r\n\r\n", 0),
+    (POST + b"Transfer-Encoding: gzip\r\n\r\nx", 501),
+    (POST + b"Transfer-Encoding: identity\r\n\r\nx", 501),
+    (POST + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS, 501),
+    (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS, 501),
+    (POST + b"Transfer-Encoding: gzip\r\n" + CHUNKED + b"\r\n" + CHUNKS, 501),
+    (POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS, 400),
+    (POST + CHUNKED + CHUNKED + b"\r\n" + CHUNKS, 400),
+    (POST + b"Transfer-Encoding:\r\n\r\n", 400),
+    (POST + CHUNKED + b"Content-Length: 1\r\n\r\n" + CHUNKS, 400),
+    (POST + b"Content-Length: 1\r\n" + CHUNKED + b"\r\n" + CHUNKS, 400),
+    (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
+    *((POST + b"Content-Length: " + size + b"\r\n\r\nx", 400) for size in (b"+1", b"-1", b"0x1", b"1, 1", b"", b"1 1")),
+    (POST + b"Content-Length : 1\r\n\r\nx", 400),
+    (POST + b"a: b\r\n c\r\nContent-Length: 1\r\n\r\nx", 400),
+    (POST + b" a: b\r\nContent-Length: 1\r\n\r\nx", 400),
+    (POST + b"a: b\rc\r\n\r\n", 400),
+    (POST + b"a: b\0c\r\n\r\n", 400),
+    (POST.replace(b"\r", b"") + b"Content-Length: 1\n\nx", 400),
+    (GET.replace(b"1.1", b"2.0"), 505),
+    (b"GET /\r\n\r\n", 505),
+    (GET.replace(b"1.1", b"1.2"), 400),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+]
+
+
+@pytest.mark.parametrize(("sent", "status"), FRAMES)
+def test_each_frame_of_a_request_is_answered_once(served: Path, sent: bytes, status: int) -> None:
+    """One answer, which says what is wrong, and nothing that follows is taken for another request.
+
+    None (0) where the end of a body that began is lost: a later answer would seem to be its own.
+    """
+    with closing(dialled(served)) as sock:
+        sock.sendall(sent + (b"" if status == 200 else GET))
+        sock.shutdown(socket.SHUT_WR)
+        told = rest(sock)
+    assert told.startswith(b"HTTP/1.1 %d " % status if status else b"")
+    assert told.count(b"HTTP/1.1 ") == bool(status)
+    if status not in (0, 200):
+        head, _, body = told.partition(b"\r\n\r\n")
+        assert b"connection: close" in head
+        assert json.loads(body)["error"] == "InvalidRequest"
+
+
+async def echoing_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the method, the path and the body."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    told = b"<%s %s %s>" % (scope["method"].encode(), scope["path"].encode(), body)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
+    await send({"type": "http.response.body", "body": told})
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [b"", b"x", SMUGGLED, os.urandom(300_000)], ids=["none", "one", "request", "long"])
+@pytest.mark.parametrize("step", [1, 200, 1_000_000])
+def test_an_offer_of_another_protocol_is_ignored(tmp_path: Path, body: bytes, step: int) -> None:
+    """Java's HttpClient offers h2c with each request over plain HTTP, and so does curl --http2."""
+    post = POST + OFFER + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    sent = post + GET + post + LAST
+    ends = [*range(step, min(len(sent), 600 * step), step), len(sent)]
+    with listening(tmp_path / "s", echoing_app, SETTINGS), closing(dialled(tmp_path / "s")) as sock:
+        for start, end in zip([0, *ends], ends, strict=False):
+            sock.sendall(sent[start:end])
+        told = rest(sock)
+    assert b"<GET /smuggled" not in told
+    assert told.count(b"<POST / " + body + b">") == 2
+    assert told.count(b"<GET / >") == 2
+
+
+def test_an_offer_of_another_protocol_needs_a_length(served: Path) -> None:
+    told = answers(served, POST + OFFER + CHUNKED + b"\r\n" + CHUNKS + SMUGGLED)
+    assert told.startswith(b"HTTP/1.1 501 ")
+    assert told.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("waiting", [1, MOST_WAITING, MOST_WAITING + 1, 5000])

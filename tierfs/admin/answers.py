@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp
 
 from tierfs import errors, units
 from tierfs.admin.guard import Refusal
-from tierfs.errors import InvalidRequest, TierfsError, Unavailable
+from tierfs.errors import InvalidRequest, TierfsError
 
 JSON = "application/json"
 
@@ -40,8 +39,22 @@ _TRY_LATER = (503, 507)
 _encode = json.JSONEncoder(default=units.plain).encode
 
 
+class Refused(InvalidRequest):
+    """A request for whose fault HTTP has a status of its own, and perhaps a header that says what is accepted."""
+
+    def __init__(
+        self, status: int, message: str, *, remedy: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        """Keep the status and the headers of the answer besides what it says."""
+        super().__init__(message, remedy=remedy)
+        self.status = status
+        self.headers = headers
+
+
 def status_of(error: TierfsError) -> int:
     """Return the status of an answer that is an error."""
+    if isinstance(error, Refused):
+        return error.status
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
@@ -52,12 +65,15 @@ def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) 
 
 def error_answer(error: TierfsError, status: int | None = None, **more: Any) -> Response:
     """Return an error as an answer: `more`, its kind, what it says, and what to do."""
-    data = {**more, "error": type(error).__name__, "message": str(error), "remedy": error.remedy}
+    kind = InvalidRequest if isinstance(error, Refused) else type(error)
+    data = {**more, "error": kind.__name__, "message": str(error), "remedy": error.remedy}
     if isinstance(error, errors.OffsetMismatch):
         data["actual_length"] = error.actual_length
     if isinstance(error, errors.Unconfirmed):
         data["end"] = error.end
     status = status_of(error) if status is None else status
+    if isinstance(error, Refused):
+        return answer(data, status, error.headers)
     return answer(data, status, _RETRY_AFTER if status in _TRY_LATER else None)
 
 
@@ -67,53 +83,6 @@ def refused(refusal: Refusal) -> ASGIApp:
     response = answer(data, refusal.status, {"connection": "close"})
     response.raw_headers.extend(refusal.headers)
     return response
-
-
-class Bodies:
-    """Memory for the bodies of requests, shared by all of them."""
-
-    def __init__(self, most_bytes: int, most_of_one: int) -> None:
-        self._free = max(most_bytes, most_of_one)
-        self._most_of_one = most_of_one
-        self._freed = asyncio.Event()
-
-    async def read(self, request: Request, most_bytes: int | None = None) -> bytearray:
-        """Return the body, once there is room; `free` it with its length. The time is the protocol's.
-
-        Raises InvalidRequest for one without a length, or one that is too long, before any of it is taken; Unavailable
-        where the client leaves.
-        """
-        most = self._most_of_one if most_bytes is None else most_bytes
-        size = units.decimal(request.headers.get("content-length", ""), most)
-        if "transfer-encoding" in request.headers or (size is None and "content-length" not in request.headers):
-            if most_bytes is None:
-                raise InvalidRequest("an append needs a Content-Length", remedy="send bytes whose number is known")
-            size = 0
-        if size is None:
-            raise InvalidRequest(f"the body is longer than {most} bytes", remedy="append in several requests")
-        while self._free < size:
-            self._freed.clear()
-            await self._freed.wait()
-        self._free -= size
-        try:
-            body, more = bytearray(), True
-            while more:  # as Request.stream, whose generator costs as much as the parsing of a small append
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise Unavailable("the client left in the middle of its body")
-                body += message["body"]
-                more = message["more_body"]
-                if len(body) > size:
-                    raise InvalidRequest("the body is longer than it was said to be")
-        except BaseException:
-            self.free(size)
-            raise
-        return body
-
-    def free(self, size_bytes: int) -> None:
-        """Give the room of a body back."""
-        self._free += size_bytes
-        self._freed.set()
 
 
 def number(request: Request, name: str, most: int = units.MAX_BYTES) -> int | None:

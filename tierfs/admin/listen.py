@@ -20,8 +20,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tierfs import osio, units
-from tierfs.admin.answers import Bodies
 from tierfs.admin.appends import Appends
+from tierfs.admin.bodies import Bodies
 from tierfs.admin.guard import Admission
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.protocol import BoundedProtocol

@@ -136,6 +136,12 @@ _ERRORS = {
     507: "The disk is full.",
 }
 
+# Of operations that take a body.
+_OF_BODIES = {
+    413: "The body is too long, as it is sent or decoded.",
+    415: "The body has another Content-Encoding than gzip; Accept-Encoding tells which are known.",
+}
+
 # Of appends alone.
 _UNCONFIRMED = "The bytes are in the segment, and the bucket's journal does not name them yet: go on at `end`."
 
@@ -176,9 +182,11 @@ def _operation(operation: Described) -> dict[str, Any]:
         described.append(
             {"name": "name", "in": "path", "required": True, "schema": schema_of_name, "description": what}
         )
+    errors = _ERRORS | (_OF_BODIES if operation.handler in ("append", "set_policy") else {})
+    errors |= {504: _UNCONFIRMED} if operation.handler == "append" else {}
     answers: dict[str, Any] = {
         str(code): {"description": text, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
-        for code, text in (_ERRORS | ({504: _UNCONFIRMED} if operation.handler == "append" else {})).items()
+        for code, text in errors.items()
     }
     answers[str(status)] = {
         "description": summary,

@@ -7,11 +7,13 @@ before an application sees anything. uvicorn with httptools has none of these li
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tierfs.config import AdminSettings
@@ -24,6 +26,9 @@ HEAD_BYTES = 16 * 1024
 _HEADER_BYTES = 32
 
 _TOO_LARGE = "431 Request Header Fields Too Large"
+_TOO_LARGE_WHY = f"the head of a request has at most {HEAD_BYTES} bytes"
+
+_VERSIONS = ("1.1", "1.0")
 
 # Requests of one connection that wait for the answer to an earlier one. Few clients send any; each takes some KiB.
 MOST_WAITING = 16
@@ -93,6 +98,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _ends = False
     """Whether the client sends no more."""
     _unread_bytes = 0
+    _body_left = 0
+    """Bytes of a body that the parser leaves to us: its request offers to switch to another protocol."""
     _answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -133,9 +140,30 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self._refused:
-            self._refuse(_TOO_LARGE)
+        while data and not self._refused:
+            data = self._take_body(data) if self._body_left else self._parse(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES:
+            self._refuse(_TOO_LARGE, _TOO_LARGE_WHY)
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parse requests; return what follows the head of one that offers to switch to another protocol."""
+        # No offer is accepted (RFC 9110, section 7.8). curl --http2 and Java's HttpClient offer h2c with each request.
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as exc:
+            return data[exc.args[0] :]
+        except httptools.HttpParserError:
+            self._refuse("400 Bad Request", "this is not a request of HTTP/1.1")
+        return b""
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Take a part of a body that the parser left to us; return what follows it."""
+        part = data[: self._body_left]
+        self.on_body(part)
+        self._body_left -= len(part)
+        if not self._body_left:
+            self.on_message_complete()
+        return data[len(part) :]
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether a client that sends no more still waits for an answer, as `nc -N` does."""
@@ -160,13 +188,30 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._in_head, self._head_bytes = False, 0
+        self._require_framed()
         if not self._may_go_on():
             return
         if len(self.pipeline) >= MOST_WAITING:
             self._abort()
             return
         self._expect(self.settings.body_s)
+        self.scope["state"]["target"] = self.url
         super().on_headers_complete()
+
+    def _require_framed(self) -> None:
+        """Refuse a request of another version, and one whose body nobody can find the end of."""
+        length, codings, offers = 0, [], self.parser.should_upgrade()
+        for name, value in self.headers:
+            if name == b"transfer-encoding":
+                codings.append(value.strip().lower())
+            elif name == b"content-length" and offers:
+                length = int(value)  # the parser has seen that it is one number
+        if self.parser.get_http_version() not in _VERSIONS:
+            self._refuse("505 HTTP Version Not Supported", "this server knows HTTP/1.0 and HTTP/1.1")
+        elif codings and (codings != [b"chunked"] or offers):
+            self._refuse("501 Not Implemented", "Transfer-Encoding: only chunked is known, and not with Upgrade")
+        else:
+            self._body_left = length
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body; the next one has so long to arrive."""
@@ -176,6 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let the answer take its time."""
+        if self._body_left:  # the parser ends a request that offers another protocol with its head
+            return
         self._in_head, self._in_message = True, False
         if not self._refused:
             self._expect(_KEEP_ALIVE_S if self._is_answered else None)
@@ -211,26 +258,26 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._answer_timer = self.loop.call_later(self.settings.body_s, self._look_at_answer, left)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request."""
-        self._refuse("400 Bad Request")
-
     def _may_go_on(self) -> bool:
         if not self._refused and len(self.url) + self._headers_bytes > HEAD_BYTES:
-            self._refuse(_TOO_LARGE)
+            self._refuse(_TOO_LARGE, _TOO_LARGE_WHY)
         return not self._refused
 
     @property
     def _is_answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _refuse(self, status: str) -> None:
+    def _refuse(self, status: str, why: str) -> None:
         """End the connection with an answer, or without one where it would seem to be the answer to another request."""
+        if self._refused:
+            return
         if not self._is_answered:
             self._abort()
             return
         self._refused = True
-        self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+        body = json.dumps({"error": "InvalidRequest", "message": why, "remedy": None})
+        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
         self.transport.close()
 
     def _close(self) -> None:

@@ -13,8 +13,9 @@ from starlette.responses import Response
 
 from tierfs import names
 from tierfs import policy as policy_text
-from tierfs.admin.answers import Bodies, answer, flag, number, only, parameter
+from tierfs.admin.answers import answer, flag, number, only, parameter
 from tierfs.admin.appends import Appends
+from tierfs.admin.bodies import Bodies
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.reads import read_segment
 from tierfs.app import describe, verbs

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tierfs import policy
-from tierfs.admin.answers import Bodies, answer, error_answer, flag, only, status_of
+from tierfs.admin.answers import Refused, answer, error_answer, flag, only, status_of
+from tierfs.admin.bodies import Bodies
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.pulsar import offload_policies, topics
 from tierfs.admin.pulsar.offload_policies import LAG, POLICY, SIZE, TIME, OffloadPlace
@@ -76,7 +77,8 @@ class PulsarResources:
             error = unexpected(exc, _shown(request))
             status = status_of(error)
             # 409 says of an offload that another one runs, and is waited for.
-            if isinstance(error, NoColdTier) or (isinstance(error, InvalidRequest) and what not in _NOT_POLICIES):
+            is_policy = isinstance(error, InvalidRequest) and what not in _NOT_POLICIES
+            if isinstance(error, NoColdTier) or (is_policy and not isinstance(error, Refused)):
                 status = _PRECONDITION_FAILED
             return error_answer(error, status, reason=_reason(str(error), error.remedy))
 
