@@ -73,6 +73,14 @@ def garbage(**fields: object) -> pb.Change:
     return pb.Change(garbage=pb.GarbageRecord(**record))
 
 
+def emptied(**properties: str) -> list[pb.Change]:
+    """A ledger of empty entries, with the properties of an object that no chunk refers to."""
+    known = {"location": "2", "data": "x", "index": "", "dataBytes": "8", "dataEtag": "e", "encoding": "1"}
+    named = {f"tierfs.{key}": value for key, value in {**known, **properties}.items() if value != "none"}
+    offload = pb.OffloadContext(driver_properties=named)
+    return [segment(kind=1, length=0), pb.Change(ledger=pb.LedgerRecord(version=1, segment_id=10, offload=offload))]
+
+
 def setting(**settings: str) -> pb.Change:
     return pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings=settings))
 
@@ -150,6 +158,14 @@ REFUSED: dict[str, list[pb.Change]] = {
     "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
     "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name=object_name(21)))],
     "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
+    "an object without a chunk that leads up": emptied(data="../x"),
+    "an index without a chunk that leads up": emptied(index="a/../../x"),
+    "an object without a chunk and a size": emptied(dataBytes="none"),
+    "an object without a chunk of an impossible size": emptied(dataBytes="\u0663"),
+    "an object without a chunk in the store's own place": emptied(location="1"),
+    "an object without a chunk in no place": emptied(location="0"),
+    "an object without a chunk of an unknown encoding": emptied(encoding="9"),
+    "an object without a chunk that is not encoded": emptied(encoding="0"),
     "an impossible policy": [setting(chunk_bytes="x")],
     "an unknown policy": [setting(no_such="1")],
     "a policy of ages": [setting(chunk_age="9" * 30)],

@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests import verbs
+from tests.adoption.foreign import write_files
+from tests.adoption.pulsar import in_files, offloaded
 from tests.adoption.test_ledger_rescan import lose, rows
 from tests.commands import tierfs
 from tests.ledger.message_entries import batch, in_batch
@@ -91,6 +93,24 @@ def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scr
         away = scrub(spark, again).summary
     found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
     assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
+
+
+def test_scrub_looks_for_the_objects_of_ledgers_without_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    """No chunk refers to them: nothing is read, and that they are gone has to be seen."""
+    empty = offloaded([b"", b""])
+    root, path = write_files(tmp_path / "theirs", in_files(empty)), tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("-q", "adopt", "--as", "pulsar", root, "--into", "in", store=path)
+    with store.open_store(path) as opened:
+        assert (scrub(spark, opened).rows, scrub(spark, opened).summary["absent_objects"]) == ([], 0)
+        (root / f"{empty.key}-index").unlink()
+        done = scrub(spark, opened)
+        ((name, _, key, *_, fault, why),) = done.rows
+        assert (name.rpartition("/")[2], key, fault) == (f"{7:020d}", empty.key, "missing")
+        assert (done.summary["absent_objects"], f"{empty.key}-index: it is missing" in why) == (1, True)
+        (root / empty.key).unlink()
+        away = scrub(spark, opened).summary
+        assert (away["absent_objects"], away["unreachable_objects"]) == (0, 1)
 
 
 def fail(number: int, done: object) -> int:

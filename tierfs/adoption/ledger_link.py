@@ -107,11 +107,19 @@ def linked_first(txn: ReadTransaction, plan: LedgerPlan) -> LedgerPlan:
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
     """Return whether bytes are lost or suspect, the objects have other etags, or rows of entries are missing."""
-    if _lacks_rows(txn, segment):
+    if _lacks_rows(txn, segment) or _lacks_objects(txn, segment, plan):
         return True
     etags = {part.data.name: part.data.etag for part in plan.parts}
     changed = any(record.etag != etags[record.name] for record in objects_of(txn, segment))
     return changed or any(chunk.state is not ChunkState.GOOD for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+
+
+def _lacks_objects(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
+    """Return whether the objects of a ledger without bytes are others than recorded, or not recorded."""
+    if segment.length or segment.cold.count or len(plan.parts) != 1:
+        return False
+    known, data = empty_ledgers.object_of(entries.find(txn, segment.id)), plan.parts[0].data
+    return known is None or (known.etag, known.stored_bytes) != (data.etag, data.length_bytes)
 
 
 def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
@@ -219,6 +227,10 @@ class LedgerLinker:
                 self._make(txn, plan, ledger, segment_id, "" if copy is None else copy.name)
             elif before is Standing.IN_DOUBT:
                 _take_back(txn, plan, ledger)
+                if not ledger.payload_bytes:
+                    known = entries.find(txn, segment_id)
+                    offload = self._completed(txn, segment_id, plan, ledger)
+                    entries.put_ledger(txn, replace(known, offload=offload))
             else:
                 raise Conflict(f"{printable(plan.name)} was changed meanwhile", remedy="adopt it again")
             return before

@@ -252,15 +252,14 @@ class Checking:
 
     def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
         location_id = store.cold_location_id
-        if location_id is None:
-            return
         places = Places(store.metadata, store.storage_of)
-        away = places.away(location_id)
-        if away is not None:
-            yield unreachable(location_id, away)
-            return
-        self._show(doing("checking the journal"))
-        yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
+        if location_id is not None:
+            away = places.away(location_id)
+            if away is not None:
+                yield unreachable(location_id, away)
+                return
+            self._show(doing("checking the journal"))
+            yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
         options = self._options
         changed = ChangedObjects(store.metadata, store.storage_of, adopts=options.repair, reads=not options.deep)
         check = BucketCheck(store.metadata, store.storage_of, location_id, table, changed, places, self._show)

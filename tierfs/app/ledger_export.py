@@ -30,7 +30,7 @@ from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.single_object import MagicWords, plan_object
 from tierfs.ledger.transforms import Transform
-from tierfs.metadata import chains, directories, entries, policies
+from tierfs.metadata import chains, directories, empty_ledgers, entries, policies
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import new_id
@@ -189,6 +189,8 @@ class Exporter:
         with self._store.metadata.read() as txn:
             ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
             records = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
+            empty = None if records else empty_ledgers.object_of(ledger)
+            records = records if empty is None else [empty]
         if not segment.sealed:
             return Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")
         if records and self._options.copies:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.journal import replay
-from tierfs.metadata import policies, tables, untrusted
+from tierfs.metadata import empty_ledgers, policies, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH, OwnerView, WriterInfo
 from tierfs.metadata.records import ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, LOCATIONS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, LEDGERS, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import LocationId, SegmentKind, SegmentStatus
@@ -163,6 +163,7 @@ class _Grammar:
     def _ledger(self, message: pb.LedgerRecord) -> None:
         of_this = message.segment_id == self._id and self._contents.segment.kind == SegmentKind.LEDGER
         require(of_this, "a ledger of something else", message.segment_id)
+        untrusted.check_unchunked(empty_ledgers.object_of(LEDGERS.codec.from_message(message)), self._own_location)
 
     def _checksums(self, message: pb.ObjectChecksums) -> None:
         self._object(message.object)

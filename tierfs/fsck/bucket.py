@@ -7,7 +7,7 @@ whole, of a larger one the first block, one in the middle and the last, where a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -15,16 +15,20 @@ from typing import Any, TypeVar
 
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
-from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
+from tierfs.fsck.findings import UNREACHABLE, Finding, FindingPlace, Kind, Mend, Severity
+from tierfs.fsck.metadata import segment_name
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
 from tierfs.fsck.repair.checksums import Located, locate
+from tierfs.fsck.scrub.copy_reader import Fault
+from tierfs.fsck.unchunked import Defect, defect, unchunked
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.metadata import tables
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord, may_have_length
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import message, messages
 from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, Pool, unseen
@@ -34,7 +38,7 @@ from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, SegmentId, Tier
 from tierfs.units import count
 
 # One request for all of it takes hardly longer than for a block (a guess).
@@ -180,13 +184,16 @@ class BucketCheck:
         self,
         metadata: MetadataStore,
         storage_of: Callable[[LocationId], ChunkStorage],
-        location_id: LocationId,
+        location_id: LocationId | None,
         table: ObjectTable,
         changed: ChangedObjects | None = None,
         places: Places | None = None,
         report: OnProgress = unseen,
     ) -> None:
-        """`changed` judges objects with other etags; by default some blocks are read and nothing is adopted."""
+        """Prepare; `location_id`: the store's own location, None where it has none.
+
+        `changed` judges objects with other etags; by default some blocks are read and nothing is adopted.
+        """
         self._metadata = metadata
         self._storage_of = storage_of
         self._location_id = location_id
@@ -199,26 +206,22 @@ class BucketCheck:
         self._report = report
         self._waiting: list[tuple[int, StoredObject]] = []
         """Ids of objects whose etag differs, not yet judged."""
+        self._unchunked: dict[SegmentId, tuple[ObjectRecord, Defect]] = {}
+        """Ledgers whose objects have no chunk, with what is wrong with these."""
         self.totals = BucketTotals()
 
     def run(self) -> Iterator[Finding]:
         """Yield everything that is wrong; an unreachable place is one finding. Raises what the storage raises."""
-        known, beside = self._named_otherwise(), self._companions()
-        storage = self._storage_of(self._location_id)
-        with self._metadata.read() as txn:
-            expected = has_ledgers(txn)
-        listings = (chunk_objects(storage), ledger_objects(storage, expected=expected), storage.list(JOBS_PREFIX))
-        meter = Meter(self._report, total_items=len(self._table.names[Tier.COLD]), noun="cold object")
-        for batch in _batches(meter.each(chain.from_iterable(listings), lambda listed: listed.name)):
-            for listed in batch:
-                beside.pop(listed.name, None)
-            self._compare(batch, known)
-            self._judge_changed()
+        beside = {} if self._location_id is None else self._look_at_listings(self._storage_of(self._location_id))
         self._look_at_the_rest()
+        self._look_at_unchunked()
         missing = {bad.location_id for bad in self._bad.values() if bad.difference is None}
+        missing |= {record.location_id for record, _ in self._unchunked.values()}
         away = {place: why for place in missing if (why := self._places.away(place)) is not None}
         yield from (unreachable(place, why) for place, why in away.items())
         yield from self._located({number for number, bad in self._bad.items() if bad.location_id not in away})
+        with self._metadata.read() as txn:
+            yield from _without_chunks(txn, self._unchunked, away)
         if self._location_id not in away:
             yield from (_companion(name, record) for name, record in sorted(beside.items()))
         for location_id, error in self._silent.items():
@@ -228,6 +231,33 @@ class BucketCheck:
         if self.totals.unnamed:
             text = f"{count(self.totals.unnamed, 'object')} of {self.totals.unnamed_bytes} bytes, named by nothing"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
+
+    def _look_at_listings(self, storage: ChunkStorage) -> dict[str, ObjectRecord]:
+        """Compare the listings of the store's own place; return the objects beside those of ledgers that they lack."""
+        known, beside = self._named_otherwise(), self._companions()
+        with self._metadata.read() as txn:
+            expected = has_ledgers(txn)
+        listings = (chunk_objects(storage), ledger_objects(storage, expected=expected), storage.list(JOBS_PREFIX))
+        meter = Meter(self._report, total_items=len(self._table.names[Tier.COLD]), noun="cold object")
+        for batch in _batches(meter.each(chain.from_iterable(listings), lambda listed: listed.name)):
+            for listed in batch:
+                beside.pop(listed.name, None)
+            self._compare(batch, known)
+            self._judge_changed()
+        return beside
+
+    def _look_at_unchunked(self) -> None:
+        """Look for the objects that no chunk refers to."""
+        with self._metadata.read() as txn:
+            wanted = list(unchunked(txn))
+        with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
+            defects = pool.in_order(lambda each: defect(self._storage_of, each[1]), wanted)
+            for (segment_id, record), wrong in zip(wanted, defects, strict=True):
+                self.totals.looked_at += 1
+                if wrong is not None and wrong.fault is Fault.AWAY:
+                    self._silent[record.location_id] = wrong.why
+                elif wrong is not None:
+                    self._unchunked[segment_id] = record, wrong
 
     def _companions(self) -> dict[str, ObjectRecord]:
         """Return the names of our objects that must exist beside a ledger's data object, each with that data object."""
@@ -331,6 +361,21 @@ class BucketCheck:
             place=located.place,
             object_id=located.object.id,
         )
+
+
+def _without_chunks(
+    txn: ReadTransaction,
+    unchunked: Mapping[SegmentId, tuple[ObjectRecord, Defect]],
+    away: Container[LocationId],
+) -> Iterator[Finding]:
+    """Yield the ledgers whose objects, which no chunk refers to, are missing or others; no byte is lost with them."""
+    for segment_id, (record, wrong) in unchunked.items():
+        segment = message(txn, SEGMENTS, tables.u64(segment_id))
+        if segment is None or record.location_id in away:
+            continue
+        kind = Kind.OBJECT_MISSING if wrong.fault is Fault.MISSING else Kind.OBJECT_DIFFERS
+        name, remedy = segment_name(txn, segment), "the store has its entries, all empty; adopt it again, or: tierfs rm"
+        yield Finding(kind, Severity.DAMAGE, name, wrong.why, remedy=remedy, place=FindingPlace(segment_id))
 
 
 def _is_known(name: str, known: set[str]) -> bool:

@@ -14,6 +14,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from tierfs import errors
@@ -22,6 +23,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
 from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.unchunked import unchunked
 from tierfs.metadata import policies, tables
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import LocationRecord
@@ -79,16 +81,21 @@ class Places:
             return _text(place, str(exc))
 
     def _missing(self, place: LocationRecord, storage: ChunkStorage, *, own: bool) -> str | None:
-        ids = self._ids(place.id)
+        ids, empty = self._ids(place.id), self._unchunked(place.id)
         if own and len(ids) < _LEAST_OF_OURS:
             return None
-        for name in self._spread(ids):
+        for name in chain(self._spread(ids), empty[:: max(1, len(empty) // _ASKED_FOR)]):
             try:
                 storage.stat(name)
             except NotFound:
                 continue
             return None
-        return _text(place, f"it has none of its {count(len(ids), 'object')}") if ids else None
+        known = len(ids) + len(empty)
+        return _text(place, f"it has none of its {count(known, 'object')}") if known else None
+
+    def _unchunked(self, location_id: LocationId) -> list[str]:
+        with self._metadata.read() as txn:
+            return [record.name for _, record in unchunked(txn) if record.location_id == location_id]
 
     def _ids(self, location_id: LocationId) -> array[int]:
         with self._metadata.read() as txn:

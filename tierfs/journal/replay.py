@@ -21,7 +21,7 @@ from tierfs.clock import ClockReading
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay_rows
 from tierfs.journal.names import checkpoint_name, slot_name
-from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
+from tierfs.metadata import batches, chains, changes, directories, empty_ledgers, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.journal_state import MAX_EPOCH
@@ -305,6 +305,7 @@ def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
     require(segment is not None and segment.kind is SegmentKind.LEDGER, "a ledger without a segment", record.segment_id)
     require(max(record.ledger_id, record.entries, record.bytes) <= untrusted.MAX_ID, "a ledger of impossible numbers")
     untrusted.check_times(record.timestamp_ms, record.offload.timestamp_ms)
+    untrusted.check_unchunked(empty_ledgers.object_of(record), txn.store.cold_location_id)
     txn.put(LEDGERS, tables.u64(record.segment_id), record)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tierfs import units
+from tierfs.errors import DataLoss
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord
 from tierfs.types import LocationId, ObjectId, PayloadEncoding, Tier
@@ -37,19 +39,32 @@ def foreign(recorded: Mapping[str, str]) -> dict[str, str]:
 
 
 def object_of(ledger: LedgerRecord) -> ObjectRecord | None:
-    """Return a record, which is in no table, of the object of a ledger without bytes; None where none is known."""
+    """Return a record, which is in no table, of the object of a ledger without bytes; None where none is known.
+
+    Raises DataLoss for properties that describe no object.
+    """
     recorded = ledger.offload.driver_properties
     if _DATA not in recorded or ledger.bytes:
         return None
-    return ObjectRecord(
-        id=ObjectId(0),
-        tier=Tier.COLD,
-        location_id=LocationId(int(recorded[_LOCATION])),
-        name=recorded[_DATA],
-        length=0,
-        etag=recorded[_ETAG],
-        foreign=True,
-        encoding=PayloadEncoding(int(recorded[_ENCODING])),
-        stored_length=int(recorded[_BYTES]),
-        index_name=recorded[_INDEX],
-    )
+    try:
+        return ObjectRecord(
+            id=ObjectId(0),
+            tier=Tier.COLD,
+            location_id=LocationId(_number(recorded[_LOCATION])),
+            name=recorded[_DATA],
+            length=0,
+            etag=recorded[_ETAG],
+            foreign=True,
+            encoding=PayloadEncoding(_number(recorded[_ENCODING])),
+            stored_length=_number(recorded[_BYTES]),
+            index_name=recorded[_INDEX],
+        )
+    except (KeyError, ValueError) as exc:
+        raise DataLoss(f"ledger {ledger.ledger_id}: its properties describe no object") from exc
+
+
+def _number(text: str) -> int:
+    number = units.decimal(text)
+    if number is None:
+        raise ValueError(text)
+    return number

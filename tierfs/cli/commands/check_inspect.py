@@ -188,8 +188,9 @@ def _verified_text(verified: Verified) -> str:
     """Return a line for the segment, and one for each run of bytes that a copy lacks, in however many objects."""
     name, crc = printable(verified.name), output.checksum(verified.crc32c)
     if verified.ok:
-        nothing = "" if verified.bytes or verified.length > verified.start_offset else " (0 bytes: nothing to verify)"
-        return f"ok       {crc}  {name}{nothing}"
+        empty = not verified.bytes and verified.length == verified.start_offset
+        seen = "its objects exist: tierfs ledger verify reads them" if verified.objects else "nothing to verify"
+        return f"ok       {crc}  {name}{f' (0 bytes: {seen})' if empty else ''}"
     lines = [f"{output.size(sum(lost.length_bytes for lost in verified.lost))} lost"] if verified.lost else []
     runs = [f"lost: bytes {lost.start} to {lost.end}" for lost in verified.lost]
     for (tier, fault), group in groupby(sorted(verified.bad, key=_kind), key=_kind):

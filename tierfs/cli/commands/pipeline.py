@@ -233,8 +233,9 @@ def scrub(session: Session, paths: Sequence[str], job: _Job) -> None:
         result = run(spark, store, names, show=show)
     sums = result.summary
     job.finish(session, result, _scrubbed(sums))
-    unchecked = EXIT_UNCHECKED if sums["unseen_bytes"] or sums["unreachable_bytes"] else 0
-    raise click.exceptions.Exit(EXIT_DAMAGED if sums["damaged_bytes"] else unchecked)
+    unchecked = any(sums[each] for each in ("unseen_bytes", "unreachable_bytes", "unreachable_objects"))
+    damaged = sums["damaged_bytes"] or sums["absent_objects"]
+    raise click.exceptions.Exit(EXIT_DAMAGED if damaged else EXIT_UNCHECKED if unchecked else 0)
 
 
 def _scrubbed(sums: Mapping[str, Any]) -> str:
@@ -245,6 +246,10 @@ def _scrubbed(sums: Mapping[str, Any]) -> str:
     if sums["damaged_bytes"]:
         damaged = output.size(sums["damaged_bytes"])
         lines.append(f"{damaged} damaged or missing; repair with: tierfs check --read --repair")
+    if sums["absent_objects"]:
+        lines.append(f"{output.count(sums['absent_objects'], 'object')} of ledgers without bytes missing or damaged")
+    if sums["unreachable_objects"]:
+        lines.append(f"not checked: {output.count(sums['unreachable_objects'], 'object')} that are not reachable")
     if sums["unseen_bytes"]:
         lines.append(f"not checked: {output.size(sums['unseen_bytes'])} that executors do not see")
     if sums["unreachable_bytes"]:

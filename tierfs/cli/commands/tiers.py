@@ -68,6 +68,8 @@ def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:
         session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
     already = output.size(done.already_cold_bytes)
     text = f"nothing to offload below {output.path(name)}; {already} of the local bytes are cold"
+    if not done.already_cold_bytes and not done.ledger_bytes:
+        text = f"nothing to offload below {output.path(name)}: it has no bytes on this disk"
     if done.objects:
         moved = f"{output.size(done.bytes)} of {output.count(done.segments, 'segment')}"
         text = f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were cold already"

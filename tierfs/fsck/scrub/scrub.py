@@ -37,7 +37,7 @@ class Scrubber:
         self.reader = VerifiedReader(metadata, self._linked, lambda: files)
         """Etags of objects that differ and whose bytes proved right wait there to be adopted."""
         self.places = Places(metadata, storage_of)
-        self._storage_of = storage_of
+        self.storage_of = storage_of
         self._measured: set[int] = set()
         self._shorter: dict[int, int] = {}
         """Lengths of cold objects that end before their records say, by id."""
@@ -56,7 +56,7 @@ class Scrubber:
 
     def _linked(self, location_id: LocationId) -> ChunkStorage:
         """Return a location's storage, and follow its link."""
-        storage = self._storage_of(location_id)
+        storage = self.storage_of(location_id)
         self._links.add(location_id, storage)
         return storage
 
@@ -97,7 +97,7 @@ class Scrubber:
             return
         self._measured.add(record.id)
         try:
-            stored = self._storage_of(record.location_id).stat(record.name)
+            stored = self.storage_of(record.location_id).stat(record.name)
         except (NotFound, Unavailable):
             return
         if stored.length_bytes < record.length:

@@ -18,6 +18,7 @@ from tierfs.fsck.repair.checksums import copied
 from tierfs.fsck.scrub.copy_reader import Checked, Fault
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.fsck.unchunked import defect, of_segment
 from tierfs.metadata import chain_edits, tables
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
@@ -52,6 +53,8 @@ class Verified:
     """Of the readable bytes; None if the first copy is damaged or bytes are lost."""
     bad: list[BadRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
+    objects: int = 0
+    """Objects looked for that no chunk refers to, of a ledger without bytes."""
     marked: int = 0
     """Chunks newly marked suspect, and chunks whose suspect or lost mark was cleared."""
 
@@ -79,6 +82,8 @@ class Verifier:
             for checked in self._scrubber.run(pieces(self._metadata, segment_id, readable)):
                 self._take(result, checked)
                 judged.take(checked)
+            if not readable:
+                self._look(result, segment_id)
             if self._marks:
                 result.marked = sum(
                     chain_edits.set_state(self._metadata, segment_id, *mark) for mark in judged.to_mark()
@@ -88,6 +93,16 @@ class Verifier:
             yield result
         if self._marks:
             self._scrubber.reader.etags.adopt()
+
+    def _look(self, result: Verified, segment_id: SegmentId) -> None:
+        """Look for the objects of a ledger without bytes."""
+        with self._metadata.read() as txn:
+            record = of_segment(txn, segment_id)
+        if record is None:
+            return
+        result.objects = 2 if record.index_name else 1
+        if (wrong := defect(self._scrubber.storage_of, record)) is not None:
+            result.bad.append(BadRange(Tier.COLD, ByteRange(0, 0), wrong.why, wrong.fault))
 
     def _take(self, result: Verified, checked: Checked) -> None:
         piece = checked.piece

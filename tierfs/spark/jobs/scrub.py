@@ -14,6 +14,7 @@ from tierfs.chunkstore.located import same_place
 from tierfs.errors import NotFound, Unavailable
 from tierfs.fsck.places import Places
 from tierfs.fsck.scrub.copy_reader import Fault
+from tierfs.fsck.unchunked import defect, unchunked
 from tierfs.metadata import policies, tables
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
@@ -26,6 +27,7 @@ from tierfs.scan.scrubbing import (
     CopyFault,
     CopyPiece,
     CopyReport,
+    Wanted,
     joined,
     report_of,
     wanted_segments,
@@ -34,7 +36,7 @@ from tierfs.scan.scrubbing import (
 from tierfs.scan.selection import place_of
 from tierfs.spark.jobs.tasks import Counter, Result, Tasks, slots_of
 from tierfs.spark.partitions import connections
-from tierfs.types import MIB, Tier
+from tierfs.types import MIB, ByteRange, Tier
 
 COLUMNS = {
     "segment": "string",
@@ -63,6 +65,9 @@ class ScrubSums:
     unseen_bytes: int = 0
     """Of copies in directories that executors do not see: they may be good or bad."""
     unreachable_bytes: int = 0
+    absent_objects: int = 0
+    """Of ledgers without bytes: missing, or of another size."""
+    unreachable_objects: int = 0
     seconds: float = 0.0
 
 
@@ -98,6 +103,7 @@ def scrub(
             sums.cold_bytes += report.cold_bytes
             sums.unseen_bytes += report.unseen_bytes
         faults += [*wave.faults, *judge.judged(place, (fault for report in reports for fault in report.faults))]
+    faults += _without_bytes(store, segments)
     merged = list(joined(faults))
     for fault in merged:
         _count(sums, fault)
@@ -110,6 +116,19 @@ def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Counter) -> 
     report = report_of(CopyChecks(place, connections(), wanted).run())
     done.add(sum(copy.piece.range.length_bytes for copy in wanted))
     return report
+
+
+def _without_bytes(store: Store, segments: Sequence[Wanted]) -> Iterator[CopyFault]:
+    """Look, from the driver, for the objects of ledgers that have no byte to read."""
+    names = {segment.id: segment.name for segment in segments}
+    places = Places(store.metadata, store.storage_of)
+    with store.metadata.read() as txn:
+        wanted = [(names[segment_id], record) for segment_id, record in unchunked(txn) if segment_id in names]
+    for name, record in wanted:
+        if (wrong := defect(store.storage_of, record)) is not None:
+            away = places.away(record.location_id)
+            fault, why = (wrong.fault, wrong.why) if away is None else (Fault.AWAY, away)
+            yield CopyFault(name, Tier.COLD, record, ByteRange(0, 0), fault, why)
 
 
 class _Judge:
@@ -164,7 +183,10 @@ class _Judge:
 
 
 def _count(sums: ScrubSums, fault: CopyFault) -> None:
-    if fault.fault is Fault.AWAY:
+    if not fault.range and fault.object.name:
+        sums.unreachable_objects += fault.fault is Fault.AWAY
+        sums.absent_objects += fault.fault is not Fault.AWAY
+    elif fault.fault is Fault.AWAY:
         sums.unreachable_bytes += fault.range.length_bytes
     elif fault.fault is Fault.UNSEEN and fault.tier is Tier.COLD:  # tasks have counted local ones
         sums.unseen_bytes += fault.range.length_bytes
