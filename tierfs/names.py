@@ -102,7 +102,10 @@ def check_component(part: str) -> None:
     if length_bytes > MAX_COMPONENT_BYTES:
         raise InvalidRequest(f"{printable(part[:40])}…: a component of a name is at most {MAX_COMPONENT_BYTES} bytes")
     if (forbidden := _FORBIDDEN.search(part)) is not None:
-        raise InvalidRequest(f"{printable(part)}: {forbidden[0]!a} cannot be part of a segment's name")
+        raise InvalidRequest(
+            f"{printable(part)}: {forbidden[0]!a} cannot be part of a segment's name",
+            remedy="choose a name without that character",
+        )
 
 
 def is_removed(name: str) -> bool:

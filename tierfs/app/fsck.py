@@ -33,6 +33,7 @@ from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import Meter, OnProgress, Progress, doing
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.store_paths import StorePaths, require_trusted
+from tierfs.types import Tier
 
 
 def tools(store: Store, may_lose: MayLose) -> MendTools:
@@ -130,7 +131,9 @@ class Summary:
     segments: int = 0
     chunks: int = 0
     objects: int = 0
+    """Of the cold tier."""
     files: int = 0
+    """Of the chunk directory."""
     bytes: int = 0
     notes: int = 0
     mended: int = 0
@@ -301,7 +304,8 @@ class Checking:
 
     def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
         self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
-        self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
+        self.summary.objects, self.summary.files = len(table.names[Tier.COLD]), files.files
+        self.summary.bytes = totals.bytes
 
 
 def _outcome(finding: Finding, done: Mended) -> CheckOutcome:

@@ -184,7 +184,7 @@ def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Report bytes that no reader may get, or not from every copy."""
     endangered, command = status.endangered, f"tierfs --store {status.path}"
     if endangered.lost_bytes:
-        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} fsck")
+        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} check")
     if endangered.suspect_bytes:
         text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
         yield fail("suspect bytes", text, f"{command} check /; if they stay: {command} check --read --repair")

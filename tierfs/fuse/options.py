@@ -11,8 +11,8 @@ from tierfs.types import ReadPriority
 _FLAGS = ("allow_other", "allow_other_control", "allow_other_owner", "direct_io", "xattr")
 _VALUES = ("uid", "gid", "umask", "read_priority")
 _ALWAYS = frozenset({"ro", "nosuid", "nodev", "noexec", "noatime"})
-_FSTAB_ONLY = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
-_FSTAB_PREFIX = "x-"
+_OF_OTHERS = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
+_OF_OTHERS_PREFIX = "x-"
 _MAX_UMASK = 0o777
 # The kernel's largest user or group id; one more means "none".
 _MAX_ID = 2**32 - 2
@@ -27,7 +27,7 @@ class MountOptions:
     umask: int = 0
     allow_other: bool = False
     allow_other_owner: bool = False
-    """Opens a store that another user owns, as `--allow-other-owner` does: for /etc/fstab."""
+    """Opens a store that another user owns, as `--allow-other-owner` does."""
     allow_other_control: bool = False
     """Other users may read `.tierfs` too, which shows what everybody reads."""
     direct_io: bool = False
@@ -47,7 +47,7 @@ def parse_options(text: str) -> MountOptions:
 
 def _with(options: MountOptions, item: str) -> MountOptions:
     key, _, value = item.partition("=")
-    if item in _ALWAYS or item in _FSTAB_ONLY or item.startswith(_FSTAB_PREFIX):
+    if item in _ALWAYS or item in _OF_OTHERS or item.startswith(_OF_OTHERS_PREFIX):
         return options
     if item in _FLAGS:
         return replace(options, **{item: True})  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ _FILE_SCHEME = "file:"
 @place_options(
     "Keep cold bytes in S3.",
     "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
-    "Keep cold bytes in a directory.",
+    "Keep cold bytes in an existing directory.",
 )
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
 @click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
@@ -110,7 +110,7 @@ def init(
 
 
 @command("move")
-@click.option("--to", "url", required=True, metavar="URL", help="The new place: a directory, or any URL of init.")
+@click.option("--to", "url", required=True, metavar="URL", help="The new place: an existing directory, or a URL.")
 @server_options("URL of its S3 server; by default the present one's.")
 def move(session: Session, **wanted: str | None) -> None:
     """Move the cold tier: copy it to another place, prove every byte there, and switch.
@@ -192,7 +192,7 @@ def _status_text(
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
         ("oldest of it", _oldest(report.backlog)),
-        ("published", _published(report.journal, has_bucket=report.cold_url is not None)),
+        ("journal", _journal(report)),
         ("uploads", f"{report.uploads_in_flight} in flight{left}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
         ("at work", str(report.holder or "none: bytes move by commands alone; see tierfs daemon, tierfs mount")),
@@ -296,15 +296,21 @@ def _tier(tier: TierStatus) -> str:
     return f"{output.size(tier.bytes)} in {output.count(tier.chunks, 'chunk')}"
 
 
-def _published(journal: JournalStatus, *, has_bucket: bool) -> str:
-    """Return how much of the metadata the bucket knows: what a recovery of the lost store would bring back."""
-    if not has_bucket:
-        return "nowhere: there is no cold tier"
+def _journal(report: StoreStatus) -> str:
+    """Return how much of the metadata the cold tier has: what a recovery of the lost store would bring back."""
+    journal = report.journal
+    if report.cold_url is None:
+        return "none: there is no cold tier"
     if journal.replica:
-        return f"a replica, up to update {journal.slot}"
-    fenced = f", fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}" if journal.fenced_by_epoch else ""
-    changes = f"all but {output.count(journal.unpublished, 'change')}" if journal.unpublished else "all changes"
-    return f"{changes}; update {journal.slot}, checkpoint at {journal.checkpoint_slot}{fenced}"
+        return f"a replica, up to slot {journal.slot}"
+    place = f"slot {journal.slot}, checkpoint {journal.checkpoint_slot}"
+    if journal.fenced_by_epoch:
+        place += f"; fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}"
+    if not journal.unpublished:
+        return f"the cold tier has all changes ({place})"
+    changes = output.count(journal.unpublished, "change")
+    how = "" if report.holder or journal.fenced_by_epoch else ": tierfs offload, a mount or a daemon writes them"
+    return f"{changes} not in the cold tier yet{how} ({place})"
 
 
 def _fencer(journal: JournalStatus) -> str:

@@ -31,7 +31,7 @@ def mount(
     """Mount the store as a read-only directory; return when it is ready.
 
     Options: allow_other, allow_other_control, allow_other_owner, direct_io, xattr, uid=, gid=, umask=, read_priority=.
-    Options of /etc/fstab that are meant for other programs are ignored.
+    Options that are meant for other programs, as nofail, _netdev and x-..., are ignored.
     """
     store, point = session.require_store_path().absolute(), mountpoint.absolute()
     all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])

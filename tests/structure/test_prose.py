@@ -1,0 +1,371 @@
+"""Prose names only what exists, and names all of it: commands, settings, policies, metrics, labels, pages, files.
+
+`python -m tests.structure.test_prose` writes the table of all settings into docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.structure.prose import (
+    CHANGES,
+    MANUAL,
+    PAGES,
+    ROOT,
+    Code,
+    command_of,
+    lines_of_page,
+    lines_of_program,
+    of_page,
+    of_pages,
+    of_program,
+    refused,
+    spans,
+    tables,
+    too_many,
+)
+from tierfs import policy, settings
+from tierfs.cli.commands.man import pages as manual_pages
+from tierfs.cli.examples import EXAMPLES
+from tierfs.fsck.findings import Kind
+from tierfs.fuse import attributes, options
+from tierfs.holder.waits import Wait
+from tierfs.metrics import MetricName
+from tierfs.policy import Policy
+from tierfs.setup.place import KEYS as PLACE_KEYS
+from tierfs.store_paths import StorePaths
+
+STATUS = ROOT / "tierfs/cli/commands/init_status.py"
+GC = ROOT / "tierfs/cli/commands/gc.py"
+MONITORING, RECOVERY = ROOT / "docs/monitoring.md", ROOT / "docs/recovery.md"
+SETTINGS_PAGE = ROOT / "docs/settings.md"
+
+NO_COMMAND = re.compile(r"delete|help|[0-9.]+,?")
+"""A word of another tool, which docs/quickstart.md takes for an example; `help VERB`; a version."""
+OF_ENGLISH = {"as", "cannot", "error", "has", "itself", "knows", "mounts", "needs", "only", "stores", "that", "uses"}
+"""What follows the program's name in a sentence."""
+PLACEHOLDER = re.compile(r"no such command '[A-Z]+'")
+"""Stands for any command."""
+
+TABLE_OF_SETTINGS = "| setting | default | meaning |"
+
+
+def texts() -> Iterator[Code]:
+    yield from of_pages()
+    yield from of_program()
+
+
+def named(pattern: str, codes: Iterable[Code] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what the pattern's group finds, each with its place."""
+    for code in texts() if codes is None else codes:
+        for match in re.finditer(pattern, code.text):
+            yield match[1], code.where
+
+
+def missing(names: Iterable[tuple[str, str]], exists: Callable[[str], bool]) -> list[str]:
+    return sorted({f"{where}: {name}" for name, where in names if not exists(name)})
+
+
+@cache
+def manual() -> str:
+    """The text of all pages for users, without notes of design and the changelog."""
+    return "\n".join(page.read_text() for page in MANUAL)
+
+
+def undocumented(names: Iterable[str], page: Path | None = None) -> list[str]:
+    text = manual() if page is None else page.read_text()
+    return [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+
+
+# Commands.
+
+
+def test_pages_name_command_lines_that_tierfs_takes() -> None:
+    wrong = []
+    for code in of_pages():
+        for line in lines_of_page(code):
+            why = refused(line) or ("too many arguments" if too_many(line) else None)
+            if why and not NO_COMMAND.fullmatch(line[1]) and not PLACEHOLDER.match(why):
+                wrong.append(f"{code.where}: {' '.join(line)}: {why}")
+    assert wrong == []
+
+
+def test_the_program_names_commands_and_options_that_exist() -> None:
+    wrong = [
+        f"{code.where}: {' '.join(line)}: {why}"
+        for code in of_program()
+        for line in lines_of_program(code.text)
+        if line[1] not in OF_ENGLISH and (why := refused(line)) and not PLACEHOLDER.match(why)
+    ]
+    assert wrong == []
+
+
+def test_pages_show_every_command() -> None:
+    shown = set()
+    for page in MANUAL:
+        for code in of_page(page):
+            for line in lines_of_page(code):
+                if refused(line) is None:
+                    shown.add(command_of(line)[0])
+    assert sorted(set(EXAMPLES) - shown) == []
+
+
+def test_manual_pages_that_are_named_exist() -> None:
+    made = {name.removesuffix(".1") for name, _ in manual_pages()}
+    assert missing(named(r"\bman (tierfs[a-z-]*)"), made.__contains__) == []
+
+
+def test_no_index_is_named_for_a_package_that_is_on_none() -> None:
+    """A checkout's path or a wheel's file name is what pip is given."""
+    plain = r"pip install (?:-\S+ )*('?tierfs(?:\[[^\]]*\])?'?)(?![\w.-])"
+    assert missing(named(plain), lambda _: False) == []
+
+
+# Settings, policies, options of a mount, the environment.
+
+
+def is_setting(name: str) -> bool:
+    return name in settings.names() or name.removeprefix("cold.") in PLACE_KEYS
+
+
+def test_settings_that_are_named_exist() -> None:
+    sections = "|".join(sorted({name.partition(".")[0] for name in settings.names()}))
+    files = {"admin.sock", "admin.token", "mount.log"}
+    names = named(rf"(?<![\w./-])((?:{sections})\.[a-z][a-z_]*)\b(?![.(])")
+    assert missing(names, lambda name: is_setting(name) or name in files) == []
+
+
+def test_what_config_is_given_in_prose_exists() -> None:
+    pairs = [
+        (key, code.where)
+        for code in of_pages()
+        for line in lines_of_page(code)
+        if refused(line) is None and command_of(line)[0] == "config"
+        for key, equals, _ in (word.partition("=") for word in command_of(line)[1])
+        if equals and key.islower()
+    ]
+    assert len(pairs) > 20
+    assert missing(pairs, lambda key: key in policy.KEYS or is_setting(key)) == []
+
+
+def table_of_settings() -> str:
+    """The table of docs/settings.md: the texts of store.toml."""
+    rows = [TABLE_OF_SETTINGS, "|---|---|---|"]
+    for name in defined_settings():
+        section, key = name.split(".")
+        annotation = settings.annotations_of(type(getattr(settings.Settings(), section)))[key]
+        default = settings.unquoted(settings.default_of(name))
+        rows.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {settings.text_of(annotation)} |")
+    return "\n".join(rows) + "\n"
+
+
+def defined_settings() -> list[str]:
+    """All names in the order of store.toml."""
+    ordered, section = [], ""
+    for line in settings.default_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif section and re.match(r"# \w+ = ", line):
+            ordered.append(f"{section}.{line.split()[1]}")
+    return ordered
+
+
+def test_the_table_of_settings_is_that_of_the_program() -> None:
+    assert set(defined_settings()) == settings.names()
+    assert table_of_settings() in SETTINGS_PAGE.read_text(), "run: python -m tests.structure.test_prose"
+
+
+def test_every_policy_is_in_a_table_with_its_default() -> None:
+    listed = [
+        (name, row)
+        for page in ("docs/concepts.md", "docs/space.md")
+        for title, rows in tables(ROOT / page)
+        if title.startswith("| policy ")
+        for row in rows
+        for name in spans(row[0])
+    ]
+    assert sorted(set(policy.KEYS) - {name for name, _ in listed}) == []
+    assert [name for name, _ in listed if name not in policy.KEYS] == []
+    for name, row in listed:
+        default = getattr(Policy(), policy.attribute(name))
+        if len(row) == 3 and default is not None and "in a new store" not in row[1]:
+            shown = (spans(row[1]) or [row[1]])[0]
+            assert policy.from_stored(name, policy.parse(name, shown)) == default, name
+
+
+def test_every_option_of_a_mount_is_documented() -> None:
+    assert undocumented((*options._FLAGS, *options._VALUES)) == []
+
+
+def test_variables_of_the_environment_that_are_named_exist() -> None:
+    makefile = [Code("Makefile", (ROOT / "Makefile").read_text())]
+    read = {name for path in source_files() for name in re.findall(r"\bTIERFS_[A-Z_]+\b", path.read_text())}
+    of_settings = {"TIERFS_" + name.upper().replace(".", "__") for name in settings.names()}
+    known = read | of_settings | {"TIERFS_SECTION__KEY"}
+    assert missing(named(r"\b(TIERFS_[A-Z_]+)\b", [*of_pages(), *makefile]), known.__contains__) == []
+
+
+def source_files() -> list[Path]:
+    folders = (ROOT / "tierfs", ROOT / "tests")
+    return [path for folder in folders for path in folder.rglob("*.py") if path != Path(__file__)]
+
+
+# Metrics, and labels of what is printed.
+
+
+def test_metrics_that_are_named_exist_and_all_are_documented() -> None:
+    others = {"tierfs_demo"}  # a package that docs/python.md writes
+    assert missing(named(r"(?<![\w-])(tierfs_[a-z_]+)"), (set(MetricName) | others).__contains__) == []
+    assert undocumented(MetricName, MONITORING) == []
+
+
+def labels_in(path: Path, functions: str) -> set[str]:
+    """The first of each pair in the functions that make the rows of a table."""
+    firsts = set()
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef) and re.fullmatch(functions, function.name):
+            for pair in ast.walk(function):
+                if isinstance(pair, ast.Tuple) and len(pair.elts) == 2:
+                    firsts |= set(constants(pair.elts[0]))
+    return firsts
+
+
+def constants(node: ast.expr) -> Iterator[str]:
+    """The texts that an expression may be: a text, or one of two."""
+    for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def status_labels() -> set[str]:
+    return labels_in(STATUS, "_status_text|_endangered")
+
+
+def rows_of(page: Path, title: str) -> list[list[str]]:
+    (rows,) = (rows for shown, rows in tables(page) if shown.startswith(title))
+    return rows
+
+
+def test_each_line_of_status_has_its_row() -> None:
+    assert len(status_labels()) > 30
+    rows = {name for row in rows_of(MONITORING, "| line of `status` ") for name in spans(row[0])}
+    assert rows == status_labels()
+
+
+def test_alarms_are_lines_that_status_prints() -> None:
+    said = [code.text for code in of_program()]
+    wrong = []
+    for row in rows_of(MONITORING, "| line | means | do |"):
+        alarm = spans(row[0])[0]
+        label = max((name for name in status_labels() if alarm.startswith(name)), key=len, default="")
+        rest = alarm.removeprefix(label).strip(" :…")
+        if not label or not any(rest in text for text in said):
+            wrong.append(alarm)
+    assert wrong == []
+
+
+def test_kinds_of_garbage_are_those_of_the_table() -> None:
+    rows = rows_of(MONITORING, "| line | `kind` with `--json`")
+    kinds = set(re.findall(r'"kind": "(\w+)"', GC.read_text()))
+    assert {spans(row[1])[0] for row in rows} == kinds
+    for row in rows:
+        assert f'"{spans(row[0])[0].split()[0]}' in GC.read_text(), row[0]
+
+
+def test_reasons_why_bytes_are_not_cold_are_those_of_the_table() -> None:
+    assert {name for row in rows_of(MONITORING, "| `kind` | means |") for name in spans(row[0])} == set(Wait)
+
+
+def test_attributes_of_a_file_are_those_of_the_table() -> None:
+    rows = rows_of(MONITORING, "| `NAME` |")
+    assert {name for row in rows for name in spans(row[0])} == {name.decode() for name in attributes._VALUES}
+
+
+def test_each_finding_of_check_has_a_section() -> None:
+    titles = re.findall(r"^### check says (.+)$", RECOVERY.read_text(), re.MULTILINE)
+    explained = {name.strip() for title in titles for name in title.split(",")}
+    assert explained == set(Kind)
+
+
+# Files and targets.
+
+
+def test_targets_of_make_that_are_named_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
+    commands = [code for code in of_pages() if code.text.startswith(("make ", "$ make "))]
+    in_texts = named(r"(?:`|: |run )make ([a-z0-9-]+)(?=`|$)", of_program())
+    assert missing([*named(r"\bmake ([a-z0-9-]+)", commands), *in_texts], targets.__contains__) == []
+    listed = set(re.findall(r"^([a-z0-9-]+):.*##", makefile, re.MULTILINE))
+    assert [name for name in sorted(listed) if not re.search(rf"\bmake {name}\b", manual())] == []
+
+
+def test_files_that_are_named_exist() -> None:
+    paths = named(r"(?<![\w./-])((?:docs|tests|tierfs|mount_helpers)/[\w/.-]*\w)")
+    assert missing(paths, is_path) == []
+
+
+def is_path(name: str) -> bool:
+    """Whether a path exists: whole, or the number of a note of design."""
+    return (ROOT / name).exists() or (
+        re.fullmatch(r"docs/design/\d{4}", name) is not None and any(ROOT.glob(f"{name}-*.md"))
+    )
+
+
+def test_each_path_of_a_store_is_in_the_format() -> None:
+    root = Path("/store")
+    made = [member.fget(StorePaths(root)) for member in vars(StorePaths).values() if isinstance(member, property)]
+    paths = {str(path.relative_to(root)) for path in [*made, StorePaths(root).mount("<device>")]}
+    assert len(paths) > 10
+    rows = rows_of(ROOT / "docs/format.md", "| path | content |")
+    listed = {name.split("/XX")[0].rstrip("/") for row in rows for name in spans(row[0])}
+    assert sorted(paths - listed - {"locks"}) == []  # a directory, of which each file is listed
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        ("tierfs check --read", False),
+        ("tierfs check --deep", True),
+        ("tierfs ledger append t/1 file", False),
+        ("tierfs ledger trim t", True),
+        ("tierfs policy set logs a=b", True),
+        ("tierfs info --at", False),
+        ("tierfs -q --store /srv ls -l logs", False),
+    ],
+)
+def test_a_command_line_is_read_as_the_program_reads_it(line: str, is_refused: bool) -> None:
+    assert (refused(line.split()) is not None) is is_refused
+
+
+def test_arguments_are_counted() -> None:
+    assert [too_many(line.split()) for line in ("tierfs mount /mnt", "tierfs mount /srv /mnt", "tierfs rm a b")] == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_the_sources_of_names_are_not_empty() -> None:
+    assert len(of_pages()) > 2000
+    assert len(of_program()) > 2000
+    assert all(page in PAGES for page in MANUAL)
+    assert CHANGES not in PAGES
+
+
+def main() -> None:
+    """Write the table of settings into its page."""
+    text = SETTINGS_PAGE.read_text()
+    before, _, rest = text.partition(TABLE_OF_SETTINGS + "\n")
+    after = re.sub(r"\A(?:\|.*\n)+", "", rest)
+    SETTINGS_PAGE.write_text(before + table_of_settings() + after)
+
+
+if __name__ == "__main__":
+    main()
