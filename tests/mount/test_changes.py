@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import random
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,40 @@ def test_new_segments_appends_seals_and_deletions_show(store: Store, mount: Moun
     verbs.delete(store, "new/s", recursive=False)
     assert eventually(lambda: not (mnt / "new/s").exists(), VISIBLE_S + SLACK_S)
     assert os.listdir(mnt / "new") == ["other"]
+
+
+@contextmanager
+def watched(*paths: Path) -> Iterator[Callable[[], bytes]]:
+    """Watch paths with inotify(7) for changes; yields what returns the events that have come."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    modify, attributes, closed, moved, created, deleted, own = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200, 0x400
+    with open(libc.inotify_init1(os.O_NONBLOCK), "rb", buffering=0) as events:
+        for path in paths:
+            mask = modify | attributes | closed | moved | created | deleted | own
+            assert libc.inotify_add_watch(events.fileno(), os.fsencode(path), mask) >= 0, os.strerror(
+                ctypes.get_errno()
+            )
+        yield lambda: events.read(1 << 16) or b""
+
+
+def test_inotify_reports_no_change_but_programs_that_look_again_see_it(
+    store: Store, mount: Mount, tmp_path: Path
+) -> None:
+    append(store, "watched/s", b"one")
+    append(store, "watched/old", b"old")
+    seen = mount("xattr").path / "watched"
+    assert sorted(os.listdir(seen)) == ["old", "s"]
+    with watched(seen, seen / "s", seen / "old") as events:
+        append(store, "watched/s", b"two")
+        append(store, "watched/new", b"new")
+        verbs.delete(store, "watched/old", recursive=False)
+        assert eventually(lambda: sorted(os.listdir(seen)) == ["new", "s"], VISIBLE_S + SLACK_S)
+        assert eventually(lambda: (seen / "s").read_bytes() == b"onetwo", VISIBLE_S + SLACK_S)
+        assert eventually(lambda: not (seen / "old").exists(), VISIBLE_S + SLACK_S)
+        assert events() == b""
+    with watched(tmp_path) as events:
+        (tmp_path / "here").touch()
+        assert events() != b"", "an event is noticed"
 
 
 def test_a_removal_and_its_way_back_show_and_an_open_file_is_read_on(store: Store, mount: Mount) -> None:
