@@ -314,7 +314,7 @@ def test_files_that_are_named_exist() -> None:
 def is_path(name: str) -> bool:
     """Whether a path exists: whole, or the number of a note of design."""
     return (ROOT / name).exists() or (
-        re.fullmatch(r"docs/design/\d{4}", name) is not None and any(ROOT.glob(f"{name}-*.md"))
+        re.fullmatch(r"docs/design/\d{4}", name) is not None and list(ROOT.glob(f"{name}-*.md")) != []
     )
 
 
