@@ -39,7 +39,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("du", WITHOUT_BYTES, 60),
         ("info --map s", HEAVY, 69),
         ("status", WITHOUT_BYTES, 99),  # it asks the bucket whose it is
-        ("append s", HEAVY, 69),
+        ("append s", HEAVY, 70),
         ("cat s", (), 88),
     ],
 )

@@ -51,7 +51,7 @@ def test_quickstart(s3: Machine) -> None:
     s3.file("access.log.1", b"an ERROR line\n" * 30_000)
     s3.file("access.log.2", bytes(1048576 - 14 * 30_000))
     s3.file("more.log", "more\n")
-    s3.file("/var/log/syslog", "a line\n")
+    s3.file("/srv/app/log/app.log", "a line\n")
     s3.file("/mnt/nas/other", "a disk that is mounted")
     s3.read("docs/quickstart.md")
 
@@ -136,6 +136,7 @@ def test_monitoring(machine: Machine) -> None:
 
 def test_operations(machine: Machine) -> None:
     machine.file("app.log", "begun\nand continued\n")
+    machine.file("/var/log/app/app.log-20261129", "a line\n")
     machine.store("/srv/writer")
     store = machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs")
     tierfs("append", "logs/app", store=store, stdin=b"begun\n")

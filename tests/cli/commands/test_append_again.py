@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.commands import tierfs
 from tierfs import errors
-from tierfs.cli.commands.append import BLOCK_BYTES
+from tierfs.app.inputs import BLOCK_BYTES
 from tierfs.cli.main import cli
 from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.writer import SegmentWriter

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.commands import tierfs
-from tierfs.cli.commands.append import BLOCK_BYTES
+from tierfs.app.inputs import BLOCK_BYTES
 from tierfs.cli.commands.ingest import _Work
 from tierfs.cli.commands.ingest_files import Item, batches
 from tierfs.cli.main import cli

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tierfs.app import inputs
+from tierfs.app.inputs import InputSource, blocks
 from tierfs.cli.commands import append
-from tierfs.cli.commands.append import InputSource, blocks
 from tierfs.errors import IsDirectory, NotFound, PermissionDenied
 
 BLOCK = 8
@@ -41,8 +42,8 @@ def test_files_follow_each_other_as_one_stream(tmp_path: Path) -> None:
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[InputSource, int]]:
     """Replace stdin by a pipe; yield its input and the descriptor that writes to it."""
     read_end, write_end = os.pipe()
-    monkeypatch.setattr(append, "_STDIN_FD", read_end)
-    with InputSource([append.STDIN]) as stream:
+    monkeypatch.setattr(inputs, "STDIN_FD", read_end)
+    with InputSource([inputs.STDIN]) as stream:
         yield stream, write_end
     os.close(read_end)
 
@@ -75,7 +76,7 @@ def test_a_pipe_that_has_ended_gives_a_last_block(pipe: tuple[InputSource, int])
 
 def test_unreadable_input_is_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="none does not exist"):
-        append.check_readable([append.STDIN, str(tmp_path / "none")])
+        append.check_readable([inputs.STDIN, str(tmp_path / "none")])
     with pytest.raises(IsDirectory, match="is a directory"):
         append.check_readable([str(tmp_path)])
     (tmp_path / "secret").touch()

@@ -45,6 +45,9 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     file is continued. Links below a directory are not followed, and empty directories are made. Modes and times of
     files and modes of directories are kept; DIR itself has the mode of the directory whose files it gets. Where the
     policy `ack` is cold, the command returns when all of DIR is in the cold tier.
+
+    A file whose segment has other bytes, as of a log before its rotation, is reported, and nothing of it is ingested.
+    The others go on; the exit code is that of the first error.
     """
     with session.open_store() as store, progress_line(session) as show:
         name = store.segment_of_path(into)

@@ -1,8 +1,7 @@
-"""Plan an ingest, compare files with segments, and copy files: small ones in batches, others one by one.
+"""Plan an ingest and copy files: small ones in batches, others one by one.
 
-`plan_ingest` maps files to segments. `first_difference` compares a file with a segment without reading the segment:
-its bytes are known by their CRC32C grids. `ingest_batch` creates small new files in one commit. `FileIngest` handles
-the other files, one at a time: it compares the beginning with the segment and appends the rest.
+`plan_ingest` maps files to segments. `ingest_batch` creates small new files in one commit. `FileIngest` handles the
+other files, one at a time: it compares the beginning with the segment (app/compare.py) and appends the rest.
 """
 
 from __future__ import annotations
@@ -16,24 +15,22 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tierfs import names, osio, ranges
+from tierfs.app.compare import compare
+from tierfs.app.inputs import BLOCK_BYTES, InputBlock, InputSource, blocks
 from tierfs.app.room import Room
 from tierfs.app.store import Store
-from tierfs.checksum import crc32c
-from tierfs.cli.commands.append import BLOCK_BYTES, InputBlock, InputSource, blocks, closing_writer
+from tierfs.cli.commands.append import closing_writer
 from tierfs.cli.errors import from_os_error
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, StorageFull, TierfsError
-from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece, pieces
 from tierfs.metadata import directories
 from tierfs.metadata.journal_state import IngestedFile
-from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
 from tierfs.names import as_word, printable
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.segments import create
 from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import CRC_BLOCK_BYTES, MIB, Ack, ByteRange
+from tierfs.types import MIB, Ack, ByteRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,75 +127,6 @@ def _add(plan: IngestPlan, path: str, segment: str) -> None:
     plan.items.append(Item(path, name, os.path.getsize(path)))
 
 
-class Incomparable(Exception):
-    """The metadata lacks a checksum of exactly some bytes: they were lost, or a block of an object was cut."""
-
-
-def first_difference(
-    metadata: MetadataStore, segment: SegmentRecord, fd: int, advance: Callable[[int], None]
-) -> ByteRange | None:
-    """Return the first block of 128 KiB, or rest of a chunk, in which a file differs from a segment.
-
-    Returns None if the file begins with the segment's bytes, as far as these are there: a head may be dropped. The file
-    must be at least as long. `advance` receives the number of bytes compared, and may raise. Raises Incomparable, and
-    OSError from reading the file.
-    """
-    buffer = memoryview(bytearray(min(segment.length, PIECE_BYTES) + 2 * CRC_BLOCK_BYTES))
-    compared = segment.start_offset
-    for piece in pieces(metadata, segment.id, ByteRange(compared, segment.length)):
-        if not piece.first or piece.range.end <= compared:
-            continue
-        if piece.placed is None:
-            raise Incomparable
-        own = _own_blocks(piece, piece.placed)
-        if own is None:
-            difference, compared = _in_chunk(piece.placed, fd, buffer), piece.placed.range.end
-        else:
-            difference, compared = _in_blocks(piece, own, fd, buffer), piece.range.end
-        if difference is not None:
-            return difference
-        advance(compared - piece.range.start)
-    return None
-
-
-def _own_blocks(piece: ScrubPiece, placed: PlacedChunk) -> ByteRange | None:
-    """Return the segment's bytes in the piece's blocks; None if these have other bytes too, as in a pack."""
-    if piece.grid is None:
-        return None
-    shift = piece.range.start - piece.in_object.start
-    start, end = piece.grid.range.start + shift, piece.grid.range.end + shift
-    return ByteRange(start, end) if placed.range.start <= start and end <= placed.range.end else None
-
-
-def _in_blocks(piece: ScrubPiece, own: ByteRange, fd: int, buffer: memoryview) -> ByteRange | None:
-    """Return the first block of a piece in which the file differs."""
-    assert piece.grid is not None
-    blocks = piece.grid.range
-    shift = own.start - blocks.start
-    view = buffer[: own.length_bytes]
-    read_bytes = osio.read_all(fd, view, own.start)
-    bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + read_bytes)
-    if bad is not None:
-        return ByteRange(bad.start + shift, bad.end + shift)
-    if read_bytes < len(view):  # the file was truncated meanwhile
-        return ByteRange(own.start + read_bytes, own.end)
-    return None
-
-
-def _in_chunk(placed: PlacedChunk, fd: int, buffer: memoryview) -> ByteRange | None:
-    """Return the whole chunk if the file differs in it. Raises Incomparable without a CRC32C of the chunk."""
-    if placed.chunk.bytes_crc32c is None:
-        raise Incomparable
-    checksum, at = 0, placed.range.start
-    while at < placed.range.end:
-        read = osio.read_all(fd, buffer[: placed.range.end - at], at)
-        if not read:
-            return placed.range
-        checksum = crc32c(buffer[:read], checksum)
-        at += read
-    return None if checksum == placed.chunk.bytes_crc32c else placed.range
-
-
 T = TypeVar("T")
 
 # Least size of a file's buffer: the reported size may be wrong (/proc).
@@ -249,16 +177,10 @@ class FileIngest:
                 create.note_file(txn, item.segment, file)
 
     def _has_all(self, item: Item, segment: SegmentRecord, stream: InputSource) -> bool:
-        """Return whether the segment is complete, and skip its bytes in the stream. Raises Conflict."""
+        """Return whether the segment is complete, and take its bytes from the stream. Raises Conflict."""
         length = segment.length
         if length > item.size_bytes:
-            raise _conflict(item, f"it is longer: {length} bytes, not {item.size_bytes}")
-        if length < item.size_bytes and segment.sealed:
-            raise _conflict(
-                item,
-                f"it is sealed at {length} of {item.size_bytes} bytes",
-                remedy=f"tierfs unseal {printable(item.segment)}, then ingest with --open",
-            )
+            raise _other_file(item, f"that one had {length} bytes, this one has {item.size_bytes}")
         if segment.start_offset == length > 0:
             words = f"tail -c +{length + 1} {as_word(item.path)} | tierfs append {as_word(item.segment)}"
             raise _conflict(item, "none of its bytes is left to compare", remedy=f"if it is the same file: {words}")
@@ -267,13 +189,20 @@ class FileIngest:
             self._check_stop()
             self.meter(compared_bytes, item.segment)
 
-        try:
-            difference = first_difference(self.store.metadata, segment, stream.fileno(), advance)
-        except Incomparable:
-            raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
-        if difference is not None:
-            raise _conflict(item, f"differs from the file in bytes {difference.start} to {difference.end}")
-        stream.skip(length)
+        done = compare(self.store, [segment], ByteRange(0, length), stream, advance)
+        if (part := done.difference) is not None and not done.compared_bytes:
+            raise _other_file(item, f"bytes {part.start} to {part.end} differ")
+        if part is not None or done.taken_bytes < length:
+            where = f"in bytes {part.start} to {part.end}" if part is not None else f"from byte {done.taken_bytes} on"
+            raise _conflict(item, f"differs from the file {where}")
+        if done.compared_bytes < length - segment.start_offset:
+            raise _conflict(item, f"cannot be compared with the file: {done.why or 'bytes of it are lost'}")
+        if length < item.size_bytes and segment.sealed:
+            raise _conflict(
+                item,
+                f"it is sealed at {length} of {item.size_bytes} bytes",
+                remedy=f"tierfs unseal {printable(item.segment)}, then ingest with --open",
+            )
         return length == item.size_bytes
 
     def _append(self, item: Item, stream: InputSource, start: int) -> None:
@@ -310,8 +239,19 @@ class FileIngest:
             raise Stopped
 
 
-def _conflict(item: Item, why: str, *, remedy: str = "choose another --into, or remove it") -> Conflict:
+# Of a file whose segment has other bytes: these may be in no other place.
+_ELSEWHERE = "the segment is kept; ingest this file with another --into (rotated logs: see docs/operations.md)"
+
+
+def _conflict(item: Item, why: str, *, remedy: str = _ELSEWHERE) -> Conflict:
     return Conflict(f"segment {printable(item.segment)} already exists and {why}", remedy=remedy)
+
+
+def _other_file(item: Item, how: str) -> Conflict:
+    """Return the error of a file that has the name of an earlier one, as after the rotation of a log."""
+    return Conflict(
+        f"{printable(item.path)} is not the file that segment {printable(item.segment)} has: {how}", remedy=_ELSEWHERE
+    )
 
 
 # Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess).

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tierfs import names
+from tierfs.app.inputs import STDIN
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
 from tierfs.app.verbs import open_managed_ledger
@@ -51,7 +52,7 @@ def append(
     entry. On a full disk cold bytes are evicted first.
     """
     session.require_output()
-    paths = files or (source.STDIN,)
+    paths = files or (STDIN,)
     source.check_readable(paths)
     batches = _lines(paths) if lines else _files(paths)
     with session.open_store() as store:
@@ -174,7 +175,7 @@ def _lines(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
     """Open a file, or yield standard input, which stays open."""
-    if path == source.STDIN:
+    if path == STDIN:
         assert isinstance(sys.stdin.buffer, BufferedReader)
         yield sys.stdin.buffer
         return
