@@ -270,6 +270,27 @@ def test_alarms_are_lines_that_status_prints() -> None:
     assert wrong == []
 
 
+def test_messages_that_are_quoted_are_printed() -> None:
+    """A text of four words or more between backticks, without a sign of code."""
+    said = "\n".join(" ".join(code.text.split()) for code in of_program())
+    sentence = re.compile(r"[a-z…][A-Za-z',:; …-]*(?<! -)[A-Za-z…]")
+    quoted = {
+        code.text: code.where
+        for page in MANUAL
+        for code in of_page(page)
+        if not code.language and sentence.fullmatch(code.text) and len(code.text.split()) > 3 and " -" not in code.text
+    }
+    typed = re.compile(r"(?:tierfs|make|apt|git|pulsar-admin|systemctl|topics) ")
+    others = {
+        "all files are copied",
+        "store no cold tier",
+    }  # what the page's own command echoes; an origin and its text
+    messages = [text for text in quoted if not typed.match(text) and text not in others]
+    assert len(messages) > 10
+    parts = ((part.strip(), text) for text in messages for part in re.split(r"…| [A-Z]+\b", text))
+    assert sorted({f"{quoted[text]}: {text}" for part, text in parts if part and part not in said}) == []
+
+
 def test_kinds_of_garbage_are_those_of_the_table() -> None:
     rows = rows_of(MONITORING, "| line | `kind` with `--json`")
     kinds = set(re.findall(r'"kind": "(\w+)"', GC.read_text()))
