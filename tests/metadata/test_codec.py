@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tierfs.errors import DataLoss
 from tierfs.metadata import chain
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.append_key_record import AppendKeyRecord
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import APPEND_KEYS, CHUNKS, OBJECTS, SEGMENTS
 from tierfs.types import DirectoryId, Inode, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 
 SEGMENT = SegmentRecord(
@@ -39,6 +40,8 @@ OBJECT = ObjectRecord(
     id=ObjectId(9), tier=Tier.COLD, location_id=LocationId(1), name="n", length=12, etag="e", references=1, crc32c=5
 )
 
+APPEND_KEY = AppendKeyRecord(segment_id=SegmentId(7), start=4, end=12, crc32c=5, seal=True, committed_ms=2000)
+
 GOLDEN = {
     "segment": (
         SEGMENTS,
@@ -46,6 +49,7 @@ GOLDEN = {
         "080110071801220377656228083801500c580260036a08080410081802200872041801200c78e8078001d00f8801b8179001b817",
     ),
     "chunk": (CHUNKS, CHUNK, "08011004180420082809"),
+    "append key": (APPEND_KEYS, APPEND_KEY, "080110071804200c2d05000000300138d00f"),
     "object": (OBJECTS, OBJECT, "08011009180120012a016e300c3a016548015505000000"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -35,6 +36,11 @@ _NONE = QueryParams("")
 # What clients wait before they try again, in seconds (a guess).
 _RETRY_AFTER = {"retry-after": "1"}
 _TRY_LATER = (503, 507)
+
+_KEY_HEADER = "idempotency-key"
+_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--~]+)')
+_ESCAPED = re.compile(r"\\(.)")
+_MOST_KEY_CHARACTERS = 255
 
 _encode = json.JSONEncoder(default=units.plain).encode
 
@@ -111,6 +117,23 @@ def parameter(request: Request, name: str) -> str | None:
     if len(values) > 1:
         raise InvalidRequest(f"{name} is given twice")
     return values[0] if values else None
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the key under which a request may be repeated; None without one. Raises InvalidRequest for an invalid one.
+
+    It is a String of RFC 9651, as in draft-ietf-httpapi-idempotency-key-header, or the same without quotes.
+    """
+    values = request.headers.getlist(_KEY_HEADER)
+    if not values:
+        return None
+    match = _KEY.fullmatch(values[0].strip(" \t"))
+    key = "" if match is None else _ESCAPED.sub(r"\1", match[1]) if match[2] is None else match[2]
+    if len(values) > 1 or not 0 < len(key) <= _MOST_KEY_CHARACTERS:
+        raise InvalidRequest(
+            f'Idempotency-Key is one string of 1 to {_MOST_KEY_CHARACTERS} characters of ASCII, like "8e03978e-40d5"'
+        )
+    return key
 
 
 def only(request: Request, *known: str) -> None:

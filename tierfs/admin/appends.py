@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs import names
+from tierfs.admin.answers import Refused
 from tierfs.app.store import Store
-from tierfs.checksum import Buffer
+from tierfs.checksum import Buffer, crc32c
 from tierfs.errors import Closed, Conflict, NotFound, TierfsError, unexpected
+from tierfs.metadata import append_keys, directories, policies
+from tierfs.metadata.append_key_record import AppendKeyRecord
+from tierfs.metadata.append_keys import AppendKey
 from tierfs.segments.writer import PlannedAppend, SegmentWriter, append_all
-from tierfs.types import ByteRange
+from tierfs.types import Ack, ByteRange
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +39,25 @@ _RETURN_S = 0.002
 # Groups on their way to the bucket at once: one is sent while the next ones fill (a guess).
 _SLOW_THREADS = 4
 
+_UNPROCESSABLE = 422
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(eq=False, slots=True)
 class _Queued:
     name: str
     data: Buffer
     expected_offset: int | None
     seal: bool
+    key: str | None
     answer: asyncio.Future[ByteRange]
+    was_made: bool = False
+    """Whether an earlier request has made the append."""
+
+    def as_key(self) -> AppendKey | None:
+        """Return the key with what it names; None without one."""
+        if self.key is None:
+            return None
+        return AppendKey(self.key, crc32c(self.data), len(self.data), self.seal, self.expected_offset)
 
 
 class Appends:
@@ -62,19 +77,38 @@ class Appends:
         self._slow = ThreadPoolExecutor(_SLOW_THREADS, "tierfs-appends-cold")
         self._on_way: Counter[str] = Counter()
         """Groups of the other threads by segment; its writer is not idle."""
+        self._keyed: dict[tuple[str, str], _Queued] = {}
+        """Appends that are not answered yet, by name and key."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def append(self, name: str, data: Buffer, expected_offset: int | None = None, *, seal: bool) -> ByteRange:
+    async def append(
+        self, name: str, data: Buffer, expected_offset: int | None = None, *, seal: bool, key: str | None = None
+    ) -> tuple[ByteRange, bool]:
         """Append bytes to a segment, which is made where it is missing; return their range, once they are durable.
 
-        The name is one that names.join returned. Raises as Engine.open_writer and SegmentWriter.append, with nothing
-        appended.
+        The name is one that names.join returned. With `key` an append that was made under it is not made again: its
+        range is returned, and that it was. Raises Refused for the key of another append, and as Engine.open_writer and
+        SegmentWriter.append, with nothing appended.
         """
-        answer: asyncio.Future[ByteRange] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Queued(name, data, expected_offset, seal, answer))
+        answer: asyncio.Future[ByteRange] = self._loop.create_future()
+        queued = _Queued(name, data, expected_offset, seal, key, answer)
+        if key is None:
+            return await self._made(queued), False
+        first = self._keyed.setdefault((name, key), queued)
+        if first is not queued:
+            if (data, expected_offset, seal) != (first.data, first.expected_offset, first.seal):
+                raise _other_append(name)
+            return await asyncio.shield(first.answer), True
+        try:
+            return await self._made(queued), queued.was_made
+        finally:
+            del self._keyed[name, key]
+
+    async def _made(self, queued: _Queued) -> ByteRange:
+        self._queue.append(queued)
         self._queued.set()
-        return await answer
+        return await queued.answer
 
     async def without_writer(self, name: str, work: Callable[[], T]) -> T:
         """Do work that no writer of a segment, or of one below, may be in the way of; it waits behind appends."""
@@ -145,8 +179,14 @@ class Appends:
         now_s = self._store.clock.monotonic_s()
         for at, queued in enumerate(group):
             try:
+                key = queued.as_key()
+                made = None if key is None else self._made_before(queued.name, key)
+                if made is not None:
+                    queued.was_made = True
+                    results[at] = self._again(queued, made), False
+                    continue
                 planned[at] = PlannedAppend(
-                    self._writer(queued.name, now_s), queued.data, queued.expected_offset, queued.seal
+                    self._writer(queued.name, now_s), queued.data, queued.expected_offset, queued.seal, key
                 )
             except Exception as exc:
                 results[at] = unexpected(exc, names.printable(queued.name)), False
@@ -166,6 +206,31 @@ class Appends:
                 self._leave(name)
             results[at] = result, stale and name in kept
         return results
+
+    def _made_before(self, name: str, key: AppendKey) -> AppendKeyRecord | None:
+        """Return the append that was made under a key. Raises Refused if it is another one."""
+        with self._store.metadata.read() as txn:
+            made = append_keys.find(txn, name, key.text)
+        if made is not None and not key.names(made):
+            raise _other_append(name)
+        return made
+
+    def _again(self, queued: _Queued, made: AppendKeyRecord) -> ByteRange | TierfsError:
+        """Return the result of an append that was made before: where the bucket acknowledges it, later."""
+        with self._store.metadata.read() as txn:
+            ack = policies.effective(txn, directories.segment_by_id(txn, made.segment_id)).ack
+        if ack is Ack.LOCAL:
+            return made.range
+        self._slow.submit(self._confirm_slowly, queued, made, ack)
+        return _ON_WAY
+
+    def _confirm_slowly(self, queued: _Queued, made: AppendKeyRecord, ack: Ack) -> None:
+        result: ByteRange | TierfsError = made.range
+        try:
+            self._store.engine.confirm(queued.name, made.range, ack)
+        except Exception as exc:
+            result = unexpected(exc, names.printable(queued.name))
+        self._loop.call_soon_threadsafe(_settle, queued, result)
 
     def _append_slowly(self, group: list[tuple[_Queued, PlannedAppend]]) -> None:
         """Make a group durable in the bucket, and answer. The writer of a segment that failed is opened again then."""
@@ -224,6 +289,14 @@ class Appends:
 # Of an append that another thread makes.
 _ON_WAY = Closed("the append is on its way")
 _NOT_TRIED = Closed("the append was not tried", remedy="append again")
+
+
+def _other_append(name: str) -> Refused:
+    return Refused(
+        _UNPROCESSABLE,
+        f"the Idempotency-Key is that of another append to {names.printable(name)}",
+        remedy="give each append a key of its own, and repeat it unchanged",
+    )
 
 
 def _settle(queued: _Queued, result: ByteRange | TierfsError) -> None:

@@ -143,6 +143,14 @@ _OF_BODIES = {
 }
 
 # Of appends alone.
+_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": '^([!#-+\\--~]{1,255}|"[ !#-\\[\\]-~]{1,255}")$'},
+    "description": "Unique to this append to this segment: repeated under it, the append is not made again.",
+}
+_OTHER_KEY = "The Idempotency-Key is that of another append to the segment."
 _UNCONFIRMED = "The bytes are in the segment, and the bucket's journal does not name them yet: go on at `end`."
 
 # Answers of reads alone.
@@ -183,7 +191,7 @@ def _operation(operation: Described) -> dict[str, Any]:
             {"name": "name", "in": "path", "required": True, "schema": schema_of_name, "description": what}
         )
     errors = _ERRORS | (_OF_BODIES if operation.handler in ("append", "set_policy") else {})
-    errors |= {504: _UNCONFIRMED} if operation.handler == "append" else {}
+    errors |= {422: _OTHER_KEY, 504: _UNCONFIRMED} if operation.handler == "append" else {}
     answers: dict[str, Any] = {
         str(code): {"description": text, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
         for code, text in errors.items()
@@ -208,6 +216,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         "responses": dict(sorted(answers.items())),
     }
     if operation.handler == "append":
+        described.append(_KEY)
         data["requestBody"] = {
             "required": True,
             "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},

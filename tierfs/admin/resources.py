@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tierfs import names
 from tierfs import policy as policy_text
-from tierfs.admin.answers import answer, flag, number, only, parameter
+from tierfs.admin.answers import answer, flag, idempotency_key, number, only, parameter
 from tierfs.admin.appends import Appends
 from tierfs.admin.bodies import Bodies
 from tierfs.admin.offloads import Offloads
@@ -37,6 +37,9 @@ _THREADS = 8
 
 # Names of one page of a listing.
 MOST_NAMES = 1000
+
+# Of an append that an earlier request has made (as Stripe's API).
+_REPLAYED = {"idempotent-replayed": "true"}
 
 # Bodies that are not appended: policies.
 _SMALL_BYTES = 64 * 1024
@@ -106,14 +109,15 @@ class Resources:
         """Append the body to a segment, durably. Raises InvalidRequest."""
         only(request, "expect_offset", "seal")
         name, expected, seal = _name(request), number(request, "expect_offset"), flag(request, "seal")
+        key = idempotency_key(request)
         if not name:
             raise InvalidRequest("a segment needs a name")
         body = await self._bodies.read(request)
         try:
-            done = await self._appends.append(name, body, expected, seal=seal)
+            done, was_made = await self._appends.append(name, body, expected, seal=seal, key=key)
         finally:
             self._bodies.free(len(body))
-        return answer({"segment": name, "start": done.start, "end": done.end})
+        return answer({"segment": name, "start": done.start, "end": done.end}, 200, _REPLAYED if was_made else None)
 
     async def seal(self, request: Request) -> Response:
         """End a segment."""

@@ -28,7 +28,7 @@ from tierfs.metadata import policies, tables
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import ALL_NAMES, OBJECTS
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, read_transaction
 from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
@@ -173,7 +173,7 @@ def _unchecked(done: processes.Done) -> Unavailable:
 def read_everything(txn: ReadTransaction) -> int:
     """Read every row and return the number of rows. Raises DataLoss for keys out of order."""
     rows = 0
-    for name in ALL_NAMES:
+    for name in sorted(txn.database_names):
         last = b""
         for key, _ in txn.scan_raw(name):
             if key <= last:

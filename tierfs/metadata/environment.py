@@ -27,7 +27,7 @@ from tierfs import osio
 from tierfs.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import host
 from tierfs.metadata.host import MAX_READERS, WriteWatch, map_lmdb_errors, map_read_only, no_room, read_only_disk
-from tierfs.metadata.tables import ALL_NAMES
+from tierfs.metadata.tables import ALL_NAMES, LATER_NAMES
 from tierfs.system import guards
 from tierfs.system.locks import LockFile, is_locked
 
@@ -123,6 +123,7 @@ class Environment:
             self.databases: dict[bytes, lmdb._Database] = {}
             self._open_databases(ALL_NAMES, create=create)
             self._open_others()
+            self.add_databases(LATER_NAMES)
             self.clear_dead_readers()
             self._opened = opened.pop_all()
 

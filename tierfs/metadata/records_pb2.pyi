@@ -650,6 +650,24 @@ class BatchRecord(_message.Message):
     writer: str
     def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
+class AppendKeyRecord(_message.Message):
+    __slots__ = ("version", "segment_id", "start", "end", "crc32c", "seal", "committed_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    segment_id: int
+    start: int
+    end: int
+    crc32c: int
+    seal: bool
+    committed_ms: int
+    def __init__(self, version: _Optional[int] = ..., segment_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., crc32c: _Optional[int] = ..., seal: _Optional[bool] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+
 class BatchMarker(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.append_key_record import AppendKeyRecord
 from tierfs.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, EntryRun, LedgerRecord
 from tierfs.metadata.records import (
@@ -238,6 +239,7 @@ FAILURES = Table(b"troubles", Codec(FailureRecord, pb.FailureRecord))
 ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
 LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord), "ledger", lambda record: u64(record.segment_id))
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
+APPEND_KEYS = Table(b"appendkeys", Codec(AppendKeyRecord, pb.AppendKeyRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 # Values are serialized Change messages; changes.py reads them.
@@ -253,6 +255,8 @@ ALL_NAMES = (
     *RESERVED_NAMES,
 )
 
+# Added since: made in a store that lacks them, as soon as it is opened to write.
+LATER_NAMES = (APPEND_KEYS.name,)
 
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tierfs.checksum import Buffer
 from tierfs.frozen import dataclass
-from tierfs.metadata import chains, checksums, entries, tables
+from tierfs.metadata import append_keys, chains, checksums, entries, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.chains import Growth
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -41,6 +41,8 @@ class Writing:
 
     segment_id: SegmentId
     name: str
+    stream: tuple[int, str]
+    """Its directory's id, and the name of the stream in it."""
     epoch: int
     base_length: int
     removals: int
@@ -102,6 +104,9 @@ class PendingAppend(PendingCommit):
             self._append_entries(txn, self._writing.segment_id)
         else:
             self._change(txn)
+        for call in self.calls:
+            if call.key is not None:
+                append_keys.note(txn, *self._writing.stream, call.key, self.segment_id, call.range)
 
     def _change(self, txn: WriteTransaction) -> None:
         writing = self._writing

@@ -28,7 +28,7 @@ from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.seal import Moved
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
-from tierfs.types import Ack, EntryKind, SegmentId, SegmentKind, SegmentStatus
+from tierfs.types import Ack, ByteRange, EntryKind, SegmentId, SegmentKind, SegmentStatus
 
 if TYPE_CHECKING:
     from tierfs.segments.concat import Concatenation
@@ -176,6 +176,10 @@ class Engine:
             writer.close()
         finally:
             self._forget(writer)
+
+    def confirm(self, name: str, added: ByteRange, ack: Ack) -> None:
+        """Return once an append that is committed may be acknowledged again, as `ack` has it. Raises as an append."""
+        self._commits_of(ack).confirm(name, added)
 
     def bulk_creator(self) -> BulkCreator:
         """Return a creator of batches of small segments; the caller closes it."""

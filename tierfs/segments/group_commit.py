@@ -20,6 +20,7 @@ from typing import Protocol
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.metadata import tables
+from tierfs.metadata.append_keys import AppendKey
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -43,7 +44,6 @@ _RETURN_S = 0.0002
 # Files from which a commit has to succeed before another append is written (a guess).
 MOST_UNSURE = 16
 
-
 _NO_BYTES = ByteRange(0, 0)
 
 
@@ -59,6 +59,7 @@ class AppendCall:
         "expected_offset",
         "first_entry_id",
         "is_settled",
+        "key",
         "last",
         "leads",
         "range",
@@ -74,6 +75,7 @@ class AppendCall:
         *,
         last: bool = False,
         seal: bool = False,
+        key: AppendKey | None = None,
     ) -> None:
         """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
         self.appender = appender
@@ -82,6 +84,7 @@ class AppendCall:
         self.expected_offset = expected_offset
         self.last = last
         self.seal = seal
+        self.key = key
         self.range = _NO_BYTES
         """Bytes of the segment, set when they are written."""
         self.first_entry_id = 0
@@ -240,6 +243,9 @@ class GroupCommit:
             self._submit([call])
             if call.error is not None:
                 raise call.error
+
+    def confirm(self, name: str, added: ByteRange) -> None:
+        """Return once an append that is committed may be acknowledged again. A subclass may wait for more than that."""
 
     def submit_all(self, calls: Sequence[AppendCall]) -> None:
         """Queue calls of one thread, and wait until each is durable or has its error."""

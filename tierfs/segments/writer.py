@@ -12,6 +12,7 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.clock import Clock
 from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
+from tierfs.metadata.append_keys import AppendKey
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.osio import ours, write_all
@@ -152,7 +153,7 @@ class SegmentWriter:
         """Return an append as a call. Raises Closed in a child of fork."""
         self._tools.require_process()
         data = memoryview(append.data).cast("B")
-        return AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal)
+        return AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal, key=append.key)
 
     def close(self) -> None:
         """Stop writing. Mark the chunk resumable unless the last append did; idempotent.
@@ -257,7 +258,13 @@ class SegmentWriter:
             raise
         pieces = [piece.ended(self._chunk_bytes) for piece in written]
         writing = Writing(
-            self.segment_id, self.name, self.epoch, before.length, self._removals, self._chunk is not None
+            self.segment_id,
+            self.name,
+            (self._segment.parent_id, self._segment.stream),
+            self.epoch,
+            before.length,
+            self._removals,
+            self._chunk is not None,
         )
         return PendingAppend(writing, calls, pieces, self._tools.descriptors)
 
@@ -376,6 +383,8 @@ class PlannedAppend:
     data: Buffer
     expected_offset: int | None = None
     seal: bool = False
+    key: AppendKey | None = None
+    """The caller has looked that no append was made under it."""
 
 
 def append_all(appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:

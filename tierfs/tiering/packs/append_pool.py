@@ -43,7 +43,7 @@ from tierfs.system import guards
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import MAX_PACK_ENTRIES, ObjectId
+from tierfs.types import MAX_PACK_ENTRIES, ByteRange, ObjectId
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +198,18 @@ class AppendPool(GroupCommit):
             # A second Ctrl-C ends a request; the first one's handler follows, and the others have their result.
             error = Unavailable("interrupted") if isinstance(exc, KeyboardInterrupt) else unexpected(exc, "publishing")
             for pending in waiting:
+                assert isinstance(pending, PendingAppend)
                 for call in pending.calls:
-                    call.error = _unconfirmed(pending, call, error)
+                    call.error = _unconfirmed(pending.name, call.range, error)
+
+    def confirm(self, name: str, added: ByteRange) -> None:
+        """Wait until the journal names all changes of now, that append among them. Raises as for an append."""
+        with self.metadata.read() as txn:
+            newest = txn.store.next_outbox - 1
+        try:
+            self._publish(newest)
+        except Exception as exc:
+            raise _unconfirmed(name, added, unexpected(exc, "publishing")) from exc
 
     def _publish(self, sequence: int) -> None:
         """Publish until the journal names a change. Raises Fenced, and after `ack.deadline_s` what went wrong last."""
@@ -231,12 +241,11 @@ def _is_promised(pending: PendingCommit) -> bool:
     return isinstance(pending, PendingAppend) and bool(pending.range or pending.seal)
 
 
-def _unconfirmed(pending: PendingCommit, call: AppendCall, error: TierfsError) -> TierfsError:
+def _unconfirmed(name: str, held: ByteRange, error: TierfsError) -> TierfsError:
     """Return the error of an append that is in its segment, but not known to be in the journal."""
     if isinstance(error, Fenced):
         return error
-    assert isinstance(pending, PendingAppend)
-    shown, held = printable(pending.name), call.range
+    shown = printable(name)
     return Unconfirmed(
         f"the bytes {held.start} to {held.end} of {shown} are stored, but the bucket's journal does not name them yet: "
         f"{error}",
