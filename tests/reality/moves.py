@@ -203,7 +203,7 @@ class MovesDrill(Drill):
 
     def _require_note(self, before: Place) -> None:
         with closing(self._connected(before)) as storage:
-            said = eventually(lambda: list_journal(storage).is_left, 30)
+            said = eventually(lambda: list_journal(storage).is_left, 10)
             if not said:  # the next holder puts it, if the one that moved was killed
                 assert self.life.run("gc").code == 0
                 assert list_journal(storage).is_left, "the place that was left does not say so"
