@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -236,6 +237,24 @@ def test_entries_and_empty_ones_among_them(store: app.Store, limit: int | None) 
     append(store, "a", b"x\n")
     with pytest.raises(InvalidRequest, match="segment a is not a ledger"):
         Query(store, ENTRIES).trigger()
+
+
+@pytest.mark.parametrize("limit", [1, 4, 5, 30, 31, 64, 100, 1000])
+def test_entries_of_parallel_topics_are_read_side_by_side(store: app.Store, limit: int) -> None:
+    """Each has its entries at even times of one day: none comes later than a younger one of another topic."""
+    counts = {}
+    for number, count in enumerate((8, 16, 64)):
+        with store.metadata.write() as txn:
+            name = ledgers.make(txn, f"topic{number}")
+        add_entries(store, name, *[b"1234"] * count, seal=True)
+        counts[name] = count
+    query, newest, read = Query(store, ENTRIES), Fraction(-1), 0
+    while rows := query.trigger(limit):  # of name, number and length
+        times = [Fraction(entry_id, counts[name]) for name, entry_id, _ in rows]
+        assert min(times) >= newest
+        assert len(rows) * 4 <= limit + 3 * 4
+        newest, read = max(times), read + len(rows)
+    assert read == sum(counts.values())
 
 
 def test_a_batch_begins_inside_a_block_of_a_cold_ledger(store: app.Store) -> None:

@@ -28,6 +28,7 @@ class Logs:
     facts: dict[int, dict[str, object]] = field(default_factory=dict)
     offset: StreamOffset = START
     rounds: Rounds = field(default_factory=Rounds)
+    watermark_s: int = WATERMARK_S
     newest_s: int = -1
     late: int = 0
     looked: int = 0
@@ -60,7 +61,7 @@ class Logs:
         before_s, self.offset = self.newest_s, StreamOffset.of(end.as_json())
         for birth, data in found.items():
             times = [int(line) for line in data.split()]
-            self.late += sum(at < before_s - WATERMARK_S for at in times)
+            self.late += sum(at < before_s - self.watermark_s for at in times)
             self.newest_s = max(self.newest_s, *times)
             self.read_of[birth] = self.read_of.get(birth, 0) + len(data)
         return found
@@ -93,9 +94,48 @@ def test_no_line_of_parallel_logs_is_late(limits: Limits, rates: tuple[int, ...]
     for found in (first, *logs.batches(limits)):
         assert limits.size_bytes is None or sum(map(len, found.values())) <= limits.size_bytes + 3 * 13
     logs.assert_whole()
-    # Steps of the limit itself are wider than the watermark where the limit is.
-    widest_s = WATERMARK_S + max(rates) if limits.segments is None and (limits.size_bytes or 0) < 4096 else DAY_S
-    assert logs.late == 0 or widest_s == DAY_S
+    assert logs.late == 0
+
+
+LINE_BYTES, HOUR_S = 13, 3600
+HOURLY = {1: HOUR_S, 2: HOUR_S // 2, 3: HOUR_S // 4}
+
+
+@pytest.mark.parametrize("unit", ["bytes", "segments"])
+def test_no_line_is_late_at_any_limit_from_one_record_up(unit: str) -> None:
+    """Without any watermark; each log's rate is another one, and each limit that makes a difference is tried."""
+    records = sum(DAY_S // every_s for every_s in HOURLY.values())
+    limits = [Limits(number * LINE_BYTES) for number in range(1, records + 2)]
+    for limit in limits if unit == "bytes" else map(Limits, [None] * 4, range(1, 5)):
+        logs = Logs(watermark_s=0)
+        for birth, every_s in HOURLY.items():
+            logs.day(birth, every_s)
+        for _ in logs.batches(limit):
+            pass
+        logs.assert_whole()
+        assert logs.late == 0, limit
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rates=st.lists(st.integers(60, 7200), min_size=2, max_size=5),
+    limits=st.builds(
+        Limits, st.one_of(st.none(), st.integers(1, 30_000)), st.one_of(st.none(), st.integers(1, 5))
+    ).filter(lambda limits: limits.exist),
+    restarts=st.sets(st.integers(1, 20), max_size=1),
+)
+def test_no_line_is_later_than_the_longest_time_between_two(
+    rates: list[int], limits: Limits, restarts: set[int]
+) -> None:
+    """Lines are where their time is in the day but for so long; after another process begins, twice so long."""
+    logs = Logs(watermark_s=max(rates) * (1 + len(restarts)))
+    for birth, every_s in enumerate(rates, 1):
+        logs.day(birth, every_s)
+    for number, _ in enumerate(logs.batches(limits), 1):
+        if number in restarts:
+            logs.rounds = Rounds()
+    logs.assert_whole()
+    assert logs.late == 0
 
 
 def test_a_stream_that_begins_anew_goes_on_fairly() -> None:
@@ -215,10 +255,11 @@ class Entries(ByteEnds):
     def __init__(self, sizes: dict[int, list[int]]) -> None:
         self.sizes = sizes
 
-    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
         at, size_bytes = position, 0
         for size in self.sizes[listed.birth][position : listed.end]:
-            if budget_bytes is not None and size_bytes + size > budget_bytes and not (must and at == position):
+            limit = budget_bytes if budget_bytes is not None else size_bytes + size + 1
+            if size_bytes >= limit or (size_bytes + size > limit and not crossing):
                 return Cut(at, size_bytes, all=False)
             at, size_bytes = at + 1, size_bytes + size
         return Cut(at, size_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from hashlib import sha256
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests import verbs
@@ -246,51 +244,3 @@ def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
     assert text in f"{caught.value} {caught.value.remedy}"
     with pytest.raises(InvalidRequest, match="begins at startingTimestamp or at the latest offset"):
         StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "1700000000000", "startingOffsets": "latest"})
-
-
-def _bytes(offset: Any) -> int:
-    return int((json.loads(offset) if isinstance(offset, str) else offset)["bytes"])
-
-
-@pytest.mark.parametrize("limit", [{"maxBytesPerTrigger": "1k"}, {"maxFilesPerTrigger": "1"}])
-def test_every_window_of_parallel_logs(
-    spark: SparkSession, store: app.Store, tmp_path: Path, limit: dict[str, str]
-) -> None:
-    """A watermark of ten minutes, and a day of three hosts, of which one writes twice as often."""
-    for host, every_s in (("a", 600), ("b", 1200), ("c", 1200)):
-        data = b"".join(b"%s %d\n" % (host.encode(), at) for at in range(1_700_000_000, 1_700_086_400, every_s))
-        append(store, f"logs/{host}", data, seal=host != "b")
-    lines = spark.readStream.format("tierfs").options(store=str(store.path), **limit).load("logs")
-    at = F.timestamp_seconds(F.split("value", " ")[1].cast("long"))
-    host = F.split("value", " ")[0]
-    windows = lines.select(host.alias("host"), at.alias("at")).withWatermark("at", "10 minutes")
-    counted = windows.groupBy(F.window("at", "2 hours"), "host").count()
-    found: dict[tuple[str, str], int] = {}
-
-    def note(rows: DataFrame, _: int) -> None:
-        found.update({(str(row["window"]), row["host"]): row["count"] for row in rows.collect()})
-
-    query = (
-        counted.writeStream.outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(note)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(300)
-    assert query.exception() is None
-    lags = [
-        _bytes(source["latestOffset"]) - _bytes(source["endOffset"])
-        for source in (json.loads(progress.json)["sources"][0] for progress in query.recentProgress)
-        if source.get("latestOffset")
-    ]
-    query.stop()
-    assert {host: sum(count for (_, each), count in found.items() if each == host) for host in "abc"} == {
-        "a": 144,
-        "b": 72,
-        "c": 72,
-    }
-    assert len(found) >= 36
-    assert lags[-1] == 0
-    assert lags == sorted(lags, reverse=True)
-    assert len(lags) > 2

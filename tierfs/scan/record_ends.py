@@ -32,7 +32,7 @@ Unfinished = dict[SegmentId, tuple[int, int]]
 class ByteEnds:
     """Bytes end anywhere."""
 
-    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
         """See Cutter.cut."""
         end = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
         return Cut(end, end - position, end == listed.end)
@@ -60,7 +60,7 @@ class LineEnds(ByteEnds):
         self._most_bytes = form.max_line_bytes + form.separator.before_bytes + len(BYTE_ORDER_MARK) + 1
         """Limit of a search: without a separator in so many bytes, a line is too long."""
 
-    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
         """See Cutter.cut. Raises InvalidRequest for a line over the limit, and what reading raises."""
         self._require_plain(listed)
         stop = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
@@ -68,14 +68,13 @@ class LineEnds(ByteEnds):
             return Cut(stop, stop - position)
         if self._unfinished.get(listed.segment_id) == (position, listed.end) and not listed.complete:
             return Cut(position)
-        end = self._last(listed, position, stop)
-        if end is None and stop < listed.end:
-            if not must:
-                return Cut(position, all=False)
-            end = self._first(listed, position, stop)
-        if stop == listed.end or end is None:
-            self._unfinished[listed.segment_id] = (end or position, listed.end)
-        return Cut(position) if end is None else Cut(end, end - position, stop == listed.end)
+        end, after = self._last(listed, position, stop) or position, None
+        if stop < listed.end:
+            after = self._first(listed, end, stop) if crossing and end < stop else end
+        if after is None:  # nothing, or a half-written line, follows
+            self._unfinished[listed.segment_id] = (end, listed.end)
+            return Cut(end, end - position)
+        return Cut(after, after - position, all=after == listed.end)
 
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
         """See Cutter.ends_at. A CR may be half of a CRLF: the next byte tells, and without one it ends nothing."""
@@ -158,13 +157,13 @@ class EntryEnds:
     def __init__(self, txn: ReadTransaction) -> None:
         self._txn = txn
 
-    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
         """See Cutter.cut."""
         if budget_bytes is None:
             return Cut(listed.end, self.size_bytes(listed, position, listed.end))
         at, size_bytes = position, 0
         for length in self._lengths(listed.segment_id, position, listed.end):
-            if size_bytes + length > budget_bytes and not (must and at == position):
+            if size_bytes >= budget_bytes or (size_bytes + length > budget_bytes and not crossing):
                 return Cut(at, size_bytes, all=False)
             at += 1
             size_bytes += length

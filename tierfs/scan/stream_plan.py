@@ -154,10 +154,10 @@ class Cut:
 class Cutter(Protocol):
     """Finds the ends of records."""
 
-    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
         """Return a step from `position`, where a record begins, through at most the budget, if given.
 
-        `must`: through at least one record, if there is one.
+        `crossing`: through every record that begins within the budget, so through one at least, if there is one.
         """
         ...
 
@@ -187,7 +187,7 @@ def advance(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter
         position = start.open.get(segment.birth, segment.start)
         cut = Cut(position)
         if segment.end > position:
-            cut = cut_around(start, segment, position, cutter, None, must=True)
+            cut = cut_around(start, segment, position, cutter, None, crossing=True)
         step.take(segment, position, cut)
     return step.offset(listed)
 
@@ -214,9 +214,9 @@ def read_before(start: StreamOffset, segment: ListedSegment, position: int) -> l
 
 
 def cut_around(
-    start: StreamOffset, segment: ListedSegment, position: int, cutter: Cutter, budget: int | None, *, must: bool
+    start: StreamOffset, segment: ListedSegment, position: int, cutter: Cutter, budget: int | None, *, crossing: bool
 ) -> Cut:
-    """Return a step through one segment without the ranges that were read in others before.
+    """Return a step through one segment without the ranges that were read in others before; `crossing`: see Cutter.cut.
 
     Raises DataLoss where a record crosses the edge of such a range.
     """
@@ -227,7 +227,7 @@ def cut_around(
             return Cut(position, size_bytes, all=False)
         if skipped.start > position:
             part = replace(segment, end=min(segment.end, skipped.start), length=max(segment.length, skipped.start + 1))
-            cut = cutter.cut(part, position, left, must=must and not size_bytes)
+            cut = cutter.cut(part, position, left, crossing=crossing)
             position, size_bytes = cut.end, size_bytes + cut.size_bytes
             if position < skipped.start and not cut.all:
                 return Cut(position, size_bytes, all=False)
@@ -243,7 +243,7 @@ def cut_around(
         return Cut(position, size_bytes)
     if left is not None and left <= 0:
         return Cut(position, size_bytes, all=False)
-    cut = cutter.cut(segment, position, left, must=must and not size_bytes)
+    cut = cutter.cut(segment, position, left, crossing=crossing)
     return Cut(cut.end, size_bytes + cut.size_bytes, cut.all)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import ceil
 from typing import NamedTuple
 
 from tierfs.scan.stream_plan import Cutter, ListedSegment, StreamOffset, StreamStep, cut_around, unfinished
@@ -172,9 +173,13 @@ def _share(
                 is_left = True
                 continue
             span = spans[segment.birth]
-            budget = None if until >= _ALL else max(1, int((until - done) * span.size_bytes))
-            cut = cut_around(step.start, segment, position, cutter, budget, must=True)
-            alone = limit_bytes is not None and cut.size_bytes > limit_bytes and budget is not None
+            budget = None if until >= _ALL else max(1, ceil((until - done) * span.size_bytes))
+            cut = cut_around(step.start, segment, position, cutter, budget, crossing=True)
+            alone = False
+            if limit_bytes is not None and cut.size_bytes > limit_bytes and budget is not None:
+                before = cut_around(step.start, segment, position, cutter, budget, crossing=False)
+                if cut.size_bytes - before.size_bytes > limit_bytes:
+                    cut, alone = (before, False) if before.size_bytes else (cut, True)
             if alone and step.size_bytes:
                 is_left = True
                 continue
