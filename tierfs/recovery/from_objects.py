@@ -293,7 +293,8 @@ def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:
 def _ignored(listing: JournalListing) -> str:
     """Describe the rest of a journal, for the question whether to ignore it."""
     checkpoints = f"; checkpoints at {', '.join(map(str, sorted(listing.checkpoints)))}" if listing.checkpoints else ""
-    return f"a journal of {units.count(len(listing.slots), 'update')}, the newest is {listing.last_slot}{checkpoints}"
+    entries = units.count(len(listing.slots), "entry")
+    return f"a journal of {entries}, the newest in slot {listing.last_slot}{checkpoints}"
 
 
 def _past(storage: ChunkStorage, listing: JournalListing, listed: Inventory, offloaded: list[OffloadedLedger]) -> _Past:

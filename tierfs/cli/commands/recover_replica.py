@@ -176,11 +176,11 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
 
             with progress_line(session) as show:
                 done = refresh_replica(store, show)
-        text = f"nothing new after update {done.slot}"
+        text = f"nothing new after slot {done.slot}"
         if done.started_over:
-            text = f"started over from the newest checkpoint, up to update {done.slot}"
+            text = f"started over from the newest checkpoint, up to slot {done.slot}"
         elif done.entries:
-            text = f"{output.count(done.entries, 'update')}, up to number {done.slot}"
+            text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
         session.done(done, text)
         return
     choice, path = _cold_choice("to follow", **place), session.require_store_path()
@@ -190,4 +190,4 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
         report = create_replica(path, choice, show)
     session.warn_text(report.warnings)
     text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
-    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to update {report.slot}")
+    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
