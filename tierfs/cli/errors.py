@@ -159,12 +159,14 @@ def from_os_error(error: OSError) -> TierfsError:
 
 
 def _usage(error: click.ClickException) -> Failure:
-    message = error.format_message().rstrip(".").replace("\n", " ")
+    # click adds the options that are written most alike, of which one may switch off what keeps bytes safe.
+    text = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    message = text.rstrip(".").replace("\n", " ")
     if error.__class__ is not click.UsageError:
         message = message[:1].lower() + message[1:]
     context = getattr(error, "ctx", None)
     remedy = getattr(error, "remedy", None)  # of a word that is no command: what may be meant
-    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+    if isinstance(error, click.NoSuchOption):
         from tierfs.cli.guesses import option_meant
 
         remedy = option_meant(error.option_name, context)

@@ -8,73 +8,177 @@ from collections.abc import Collection, Mapping
 import click
 
 _MEANT: Mapping[str, str] = {
+    "about": "tierfs status",
     "bench": "tierfs doctor --bench MOUNT",
     "clean": "tierfs gc",
+    "clone": "a copy of the bytes: tierfs cat SEGMENT | tierfs append OTHER",
+    "consume": "tierfs cat -f SEGMENT",
     "copy": "tierfs ingest PATH...",
     "cp": "tierfs ingest PATH..., or cp from a mount",
     "create": "tierfs append SEGMENT, or tierfs init for a store",
+    "debug": "tierfs doctor",
     "del": "tierfs rm PATH",
     "delete": "tierfs rm PATH",
-    "destroy": "tierfs rm -r PATH",
+    "describe": "tierfs info SEGMENT, or tierfs status for the store",
+    "destroy": "segments: tierfs rm -r PATH; a store is its directory and its cold tier",
     "df": "tierfs status, or tierfs du",
+    "diff": "tierfs info SEGMENT..., to compare by CRC32C, or diff in a mount",
     "download": "tierfs cat SEGMENT",
     "dump": "tierfs backup FILE, or tierfs backup --to-bucket SEGMENT",
+    "enable": "tierfs mount DIR, or tierfs daemon; units for systemd are in mount_helpers/",
+    "events": "logs are in the directory log/ of the store",
     "export": "tierfs pipeline export, or tierfs ledger export",
     "find": "tierfs ls -R, or find in a mount",
-    "follow": "tierfs cat -f SEGMENT",
-    "forget": "tierfs rm PATH",
+    "follow": "a segment: tierfs cat -f SEGMENT; a file: tail -F FILE | tierfs append SEGMENT",
+    "forget": "tierfs config PATH retention_age=TIME, or tierfs rm PATH",
     "format": "tierfs init",
     "fsck": "tierfs check, or tierfs check --read to read every byte",
+    "gateway": "tierfs admin, an HTTP API",
     "get": "tierfs cat SEGMENT",
     "grep": "grep in a mount: tierfs mount DIR",
+    "hashsum": "tierfs info SEGMENT, which has the CRC32C; other sums in a mount",
     "head": "tierfs cat --to N SEGMENT",
     "import": "tierfs ingest PATH...",
+    "key": "no keys of its own are kept: see docs/security.md",
     "list": "tierfs ls",
+    "list-mounts": "findmnt -t fuse.tierfs",
     "ll": "tierfs ls -l",
+    "ln": "a store has no links",
     "load": "tierfs restore FILE, or tierfs restore SEGMENT",
     "log": "logs are in the directory log/ of the store",
     "logs": "logs are in the directory log/ of the store",
+    "lsl": "tierfs ls -l -R",
     "map": "tierfs info --map SEGMENT",
+    "md5sum": "tierfs info SEGMENT, which has the CRC32C; other sums in a mount",
     "mirror": "tierfs replica",
     "mkdir": "none is needed: a directory comes with its first segment, or with tierfs config PATH NAME=VALUE",
     "mkfs": "tierfs init",
+    "mounts": "findmnt -t fuse.tierfs",
     "mv": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
+    "ncdu": "tierfs du",
     "policy": "tierfs config PATH [NAME=VALUE]; / is the whole store",
+    "produce": "tierfs append SEGMENT, which reads standard input",
+    "profile": "tierfs top MOUNT",
     "prune": "tierfs gc --delete",
+    "ps": "tierfs status",
+    "purge": "tierfs rm -r PATH",
     "put": "tierfs append SEGMENT FILE",
+    "quota": "the cold tier's, for the store: tierfs config cold.quota_bytes=SIZE",
+    "rcat": "tierfs append SEGMENT, which reads standard input",
     "remove": "tierfs rm PATH",
     "rename": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
     "repair": "tierfs check --repair",
+    "restart": "tierfs umount DIR, then: tierfs mount DIR; settings are read again at SIGHUP",
+    "rmdir": "tierfs rm -r PATH",
+    "rmr": "tierfs rm -r PATH",
+    "run": "tierfs mount DIR, or tierfs daemon",
     "scrub": "tierfs check /, or tierfs pipeline scrub with Spark",
+    "serve": "tierfs admin, an HTTP API; or tierfs mount DIR",
     "set": "tierfs config [PATH] NAME=VALUE",
+    "sha256sum": "tierfs info SEGMENT, which has the CRC32C; other sums in a mount",
+    "show": "tierfs info SEGMENT, or tierfs status for the store",
+    "size": "tierfs du PATH",
     "snapshots": "tierfs ls --removed, for what can be restored",
+    "start": "tierfs mount DIR, or tierfs daemon",
     "stat": "tierfs info SEGMENT",
     "stats": "tierfs status, or tierfs top for a mount",
     "stop": "tierfs umount; a daemon ends with SIGTERM",
     "summary": "tierfs du -s",
-    "sync": "tierfs offload",
+    "sync": "tierfs offload, which makes bytes cold, or tierfs ingest PATH..., which copies files in",
+    "tag": "tags of cold objects: tierfs config cold.tags=NAME=VALUE",
     "tail": "tierfs cat -f SEGMENT",
     "tierfs": "the same line with one tierfs",
+    "topics": "tierfs ls",
+    "touch": "tierfs append SEGMENT </dev/null",
     "trash": "tierfs ls --removed",
-    "truncate": "tierfs trim SEGMENT --before OFFSET",
+    "tree": "tierfs ls -R",
+    "truncate": "the head is dropped by: tierfs trim SEGMENT --before OFFSET",
     "undelete": "tierfs restore NAME",
+    "unlock": "a lock ends with its process: tierfs status says who holds the store",
     "upload": "tierfs offload",
     "usage": "tierfs du",
     "verify": "tierfs check PATH; / is the whole store",
+    "wc": "tierfs info SEGMENT, which has the bytes; lines by wc in a mount",
     "write": "tierfs append SEGMENT",
 }
 
-# By the command and the option.
+_WHOLE = "without PATH it is the whole store"
+_COPIED_WHOLE = "directories are copied whole without it"
+_SORT = "sort in a mount: ls -lt, ls -lS"
+_IN_BACKGROUND = "it is in the background without -f"
+
+# By the command, empty before it, and the option.
 _OPTIONS: Mapping[tuple[str, str], str] = {
-    ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
+    ("", "--color"): "there are no colours to switch off: leave it out",
+    ("", "--config"): "settings are in the store: tierfs config",
+    ("", "--debug"): "tierfs -vv COMMAND",
+    ("", "--format"): "tierfs --json COMMAND",
+    ("", "--no-color"): "there are no colours to switch off: leave it out",
+    ("", "--no-colour"): "there are no colours to switch off: leave it out",
+    ("", "--output"): "tierfs --json COMMAND",
+    ("", "--progress"): "it is shown on a terminal without it",
+    ("", "-C"): "tierfs --store DIR COMMAND",
+    ("", "-o"): "tierfs --json COMMAND",
+    ("", "-s"): "tierfs --store DIR COMMAND",
+    ("append", "--create"): "a missing segment is made without it",
+    ("append", "--file"): "name files after the segment: tierfs append SEGMENT FILE...",
+    ("append", "--offset"): "tierfs append --expect-offset N, for a segment of that length",
+    ("append", "-a"): "it always appends: leave it out",
+    ("append", "-f"): "name files after the segment: tierfs append SEGMENT FILE...",
+    ("cat", "--bytes"): "tierfs cat --from N --to N",
+    ("cat", "--count"): "tierfs cat --from N --to N",
+    ("cat", "--lines"): "lines: tierfs cat SEGMENT | tail -n 10, or | head -n 10",
     ("cat", "--offset"): "did you mean --from?",
+    ("cat", "--start"): "did you mean --from?",
+    ("cat", "--tail"): "lines: tierfs cat SEGMENT | tail -n 10",
+    ("cat", "-c"): "tierfs cat --from N --to N",
+    ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
     ("check", "--deep"): "did you mean --read?",
+    ("check", "--dry-run"): "nothing is changed without --repair",
     ("check", "--fix"): "did you mean --repair?",
     ("check", "--read-data"): "did you mean --read?",
+    ("check", "-n"): "nothing is changed without --repair",
+    ("du", "--max-depth"): "sum up one path: tierfs du -s PATH",
+    ("du", "--sort"): "tierfs du --json, for jq to sort",
+    ("du", "-a"): "tierfs ls -l -R",
+    ("du", "-d"): "sum up one path: tierfs du -s PATH",
+    ("evict", "--all"): _WHOLE,
     ("gc", "--dry-run"): "nothing is deleted without --delete",
     ("gc", "-n"): "nothing is deleted without --delete",
+    ("ingest", "--exclude"): "name the files to copy, as with: find DIR -not -name '*.gz' -type f",
+    ("ingest", "--follow"): "repeat it by a timer, with --open: it continues",
+    ("ingest", "--include"): "name the files to copy, as with: find DIR -name '*.log'",
+    ("ingest", "--recursive"): _COPIED_WHOLE,
+    ("ingest", "-R"): _COPIED_WHOLE,
+    ("ingest", "-f"): "repeat it by a timer, with --open: it continues",
+    ("ingest", "-r"): _COPIED_WHOLE,
+    ("ls", "--reverse"): _SORT,
+    ("ls", "--sort"): _SORT,
     ("ls", "-1"): "a name is on a line of its own without it",
-    ("ls", "-t"): "sort the names with: tierfs ls -l | sort -k5",
+    ("ls", "-S"): _SORT,
+    ("ls", "-d"): "tierfs info SEGMENT",
+    ("ls", "-r"): _SORT,
+    ("ls", "-t"): _SORT,
+    ("mount", "--allow-other"): "tierfs mount -o allow_other DIR",
+    ("mount", "--background"): _IN_BACKGROUND,
+    ("mount", "--cache-dir"): "tierfs config read.cache_directory=DIR",
+    ("mount", "--cache-size"): "tierfs config read.cache_bytes=SIZE",
+    ("mount", "--daemon"): _IN_BACKGROUND,
+    ("mount", "--log"): "the log is in the directory log/ of the store",
+    ("mount", "--read-only"): "a mount is always read-only",
+    ("mount", "--vfs-cache-mode"): "tierfs config read.cache_bytes=SIZE",
+    ("mount", "-d"): _IN_BACKGROUND,
+    ("mount", "-r"): "a mount is always read-only",
+    ("offload", "--all"): _WHOLE,
+    ("offload", "--dry-run"): "what is not cold yet: tierfs status",
+    ("offload", "--recursive"): "a directory is offloaded whole without it",
+    ("offload", "-n"): "what is not cold yet: tierfs status",
+    ("offload", "-r"): "a directory is offloaded whole without it",
+    ("rm", "-i"): "rm asks on a terminal without it",
+    ("status", "--watch"): "watch tierfs status, or tierfs top for a mount",
+    ("status", "-w"): "watch tierfs status, or tierfs top for a mount",
+    ("top", "-d"): "did you mean --interval-s?",
+    ("umount", "--all"): "one mount point at a time; see findmnt -t fuse.tierfs",
 }
 
 # Least likeness, as `difflib` counts it, of a word with a slip in it.
@@ -82,8 +186,15 @@ _ALIKE = 0.75
 
 
 def option_meant(option: str, ctx: click.Context | None) -> str | None:
-    """Return what an option of another tool may mean, as a line; None if that is not known."""
-    return None if ctx is None else _OPTIONS.get((ctx.info_name or "", option))
+    """Return what an option of another tool may mean, as a line; None if that is not known.
+
+    Never the option that is written most alike: it may switch off what keeps bytes safe.
+    """
+    if ctx is None:
+        return None
+    command = ctx.command_path.partition(" ")[2]
+    known = _OPTIONS.get((command, option)) or _OPTIONS.get(("", option))
+    return _line(known) if known is not None else None
 
 
 def meant(word: str, commands: Collection[str], others: Mapping[str, str] | None = None) -> str | None:
@@ -93,6 +204,10 @@ def meant(word: str, commands: Collection[str], others: Mapping[str, str] | None
     """
     known = (_MEANT if others is None else others).get(word.lower())
     if known is not None:
-        return f"use: {known}" if known.startswith("tierfs") else known
+        return _line(known)
     close = difflib.get_close_matches(word.lower(), commands, 1, _ALIKE)
     return f"did you mean {close[0]}?" if close else None
+
+
+def _line(known: str) -> str:
+    return f"use: {known}" if known.startswith("tierfs ") else known
