@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ KEYS = [
     "store_id",
     "journal",
 ]
+
+
+def test_the_page_lists_every_key_of_the_statistics() -> None:
+    page = (Path(__file__).parents[2] / "docs/monitoring.md").read_text()
+    table = page.partition("| key | means |\n")[2].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines())) == KEYS
 
 
 def stats(mnt: Path) -> dict[str, Any]:
