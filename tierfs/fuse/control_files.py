@@ -98,6 +98,8 @@ class ControlFiles:
         """Return the inode of a control file or of their directory; None for everything else."""
         if parent_inode == ROOT_INODE and name == DIRECTORY_NAME and self._inodes:
             return _DIRECTORY_INODE
+        if name == b"." and self.owns(parent_inode):
+            return parent_inode
         return self._inodes.get(name) if parent_inode == _DIRECTORY_INODE else None
 
     def owns(self, inode: int) -> bool:

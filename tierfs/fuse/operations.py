@@ -23,6 +23,7 @@ from tierfs.fuse import attributes
 from tierfs.fuse.access_log import AccessLog, Subjects
 from tierfs.fuse.control_files import ControlFiles, OpenControl, Text
 from tierfs.fuse.errors import operation, reported
+from tierfs.fuse.forgotten import ForgottenInodes
 from tierfs.fuse.growth import GrowingFiles, forget_attributes
 from tierfs.fuse.inodes import InodeEntry, Inodes
 from tierfs.fuse.options import MountOptions
@@ -120,6 +121,7 @@ class Operations(ReadOnlyOperations):
         self._reader = reader
         self._options = options
         reader.mount_option = options.read_priority
+        self._forgotten = ForgottenInodes(metadata)
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
@@ -132,12 +134,25 @@ class Operations(ReadOnlyOperations):
         control = self._control.find(parent_inode, name)
         if control is not None or self._control.owns(parent_inode):
             return attributes.missing() if control is None else self._control.attributes(control)
+        if name == b"." and self.inodes.get(parent_inode) is None:
+            return await self._by_handle(parent_inode)
         parent = self._tree.require(parent_inode)
         with self._metadata.read() as txn:
             entry = self._tree.find(txn, parent, name)
             if entry is None:
                 return attributes.missing()
             return self._tree.count_lookup(entry, self._tree.attributes(txn, entry))
+
+    async def _by_handle(self, inode: int) -> pyfuse3.EntryAttributes:
+        """Return the attributes of an inode that the kernel has forgotten. Raises Fenced if it is gone."""
+        entry = await self._forgotten.find(inode)
+        if entry is None:
+            raise Fenced(f"the file of inode {inode} was removed, or is a newer one now")
+        with self._metadata.read() as txn:
+            shown = self._tree.attributes(txn, entry)
+            if shown.attributes.st_ino != inode:
+                raise Fenced("the name stands for a newer file now")
+            return self._tree.count_lookup(entry, shown)
 
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
