@@ -22,7 +22,6 @@ from tests.admin.conftest import UnixConnection
 from tests.mount.waiting import eventually
 from tests.reality.expected import Expected
 from tests.reality.reading import FRESH, WAYS, Answer
-from tierfs.holder import lock
 from tierfs.store_paths import StorePaths
 
 ANSWER_S = 120.0
@@ -30,6 +29,9 @@ ANSWER_S = 120.0
 
 _DROPPED = ("Stale file handle", "are gone", "holds bytes")
 """What a reader says of a head that retention dropped while it was read: it reads the rest then."""
+
+_PAUSE_S = {"spark": 10.0}
+"""The longest between two reads, where it is not a second: what a read costs of the machine."""
 
 _TRIES = 5
 
@@ -93,9 +95,8 @@ class Admin:
 
     def __init__(self, store: Path) -> None:
         self._process = forked.Talking("tierfs", "--store", store, "admin", "-f")
-        paths = StorePaths(store)
-        assert eventually(lambda: lock.current(paths.admin) is not None and paths.admin_socket.exists())
-        self._connection = UnixConnection(paths.admin_socket)
+        self._connection = UnixConnection(StorePaths(store).admin_socket)
+        assert eventually(self._listens, ANSWER_S), self._process.end()
 
     def read(self, names: Sequence[str], kept: Sequence[str]) -> list[Answer]:
         answers = []
@@ -107,6 +108,13 @@ class Admin:
                 raise Wrong(f"admin: {name}: {response.status} {data[:500]!r}")
             answers.append((FRESH, name, data))
         return answers
+
+    def _listens(self) -> bool:
+        try:
+            self._connection.connect()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
     def end(self) -> None:
         self._connection.close()
@@ -190,7 +198,7 @@ class Watch:
             raise self._wrong[0]
 
     def _run(self) -> None:
-        while not self._ended.wait(self._chosen.random() / 10):  # others need the lock, and the machine
+        while not self._ended.wait(self._chosen.uniform(0, _PAUSE_S.get(self.reader.kind, 1.0))):
             with self.busy:
                 try:
                     names = self._steady()
