@@ -9,22 +9,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import click
 import pytest
 
-from tests.commands import Done, tierfs
+from tests.commands import tierfs
 from tests.mount.conftest import append, opened_store, serving
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.cli.group import LazyGroup, StoreName
-from tierfs.cli.main import cli
 from tierfs.errors import InvalidRequest, Unavailable
-from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
 from tierfs.setup import typed
 from tierfs.system import mounts, places
 from tierfs.system.mounts import MountState
-from tierfs.types import ROOT_DIRECTORY, EntryKind
 
 pytestmark = pytest.mark.mount
 
@@ -308,107 +302,3 @@ def test_without_a_table_of_mounts_no_path_is_taken_for_a_name(
     monkeypatch.setattr(places, "_MOUNT_TABLE", tmp_path / "no proc")
     with pytest.raises(Unavailable, match="could name any segment"):
         seen.store.segment_of_path(str(seen.mnt / "n1"))
-
-
-# The words of each verb that takes a name, in a bind mount of `web`; `{}` is a segment of its own, which the store's
-# root has too, with other bytes.
-VERBS = {
-    "append": ["append", "{}"],
-    "seal": ["seal", "{}"],
-    "unseal": ["unseal", "{}"],
-    "concat": ["concat", "--yes", "{}", "more"],
-    "trim": ["trim", "--yes", "{}", "--before", "2"],
-    "ls": ["ls", "{}"],
-    "info": ["info", "{}"],
-    "du": ["du", "{}"],
-    "cat": ["cat", "{}"],
-    "offload": ["offload", "{}"],
-    "evict": ["evict", "{}"],
-    "consolidate": ["consolidate", "{}"],
-    "warmup": ["warmup", "{}"],
-    "check": ["check", "{}"],
-    "config": ["config", "./{}", "chunk_age=9min"],
-    "backup": ["backup", "--to-bucket", "{}"],
-    "adopt": ["adopt", "{files}", "--into", "{}.d"],
-    "ingest": ["ingest", "{files}/f", "--into", "{}.d"],
-    "ledger create": ["ledger", "create", "{}.t", "--id", "1"],
-    "ledger append": ["ledger", "append", "{}.t/1"],
-    "ledger ls": ["ledger", "ls", "."],
-    "ledger read": ["ledger", "read", "{}"],
-    "ledger export": ["ledger", "export", "{}", "{files}/out"],
-    "ledger verify": ["ledger", "verify", "{}"],
-    "ledger status": ["ledger", "status", "{}"],
-    "ledger terminate": ["ledger", "terminate", "{}"],
-    "pipeline report": ["pipeline", "report", "{}"],
-    "rm": ["rm", "--now", "--yes", "{}"],
-}
-OTHERS = {
-    "restore": "names what was removed, which no mount shows",
-    "pipeline scrub": "takes names by names_of, as du does, and needs Spark",
-    "pipeline export": "the same",
-    "inspect": "an object, not a name",
-}
-
-
-def verbs_with_names(group: click.Group, path: str = "") -> Iterator[str]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, LazyGroup):
-            yield from verbs_with_names(command, f"{path}{name} ")
-        elif command is not None and any(isinstance(param.type, StoreName) for param in command.params):
-            yield path + name
-
-
-def test_every_verb_that_takes_a_name_is_tried_in_a_bind_mount() -> None:
-    assert set(verbs_with_names(cli)) - OTHERS.keys() <= VERBS.keys()
-
-
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[app.Store, Path, Path]]:
-    """A store with each verb's segment at its root and in `web`, a bind mount of that, and files."""
-    root = tmp_path_factory.mktemp("twins").resolve()
-    for name in ("mnt", "bound", "files"):
-        (root / name).mkdir()
-    (root / "files/f").write_bytes(b"file")
-    with opened_store(root / "store") as store:
-        for verb in VERBS:
-            append(store, own(verb), b"of the root")
-            append(store, f"web/{own(verb)}", b"web/", seal=verb == "unseal")
-        append(store, "more", b"root", seal=True)
-        append(store, "web/more", b"web", seal=True)
-        with serving(store.path, root / "mnt"), bound("--bind", root / "mnt/web", root / "bound"):
-            yield store, root / "bound", root / "files"
-
-
-def own(verb: str) -> str:
-    return f"of-{verb.replace(' ', '-')}"
-
-
-def at_the_root(store: app.Store) -> list[tuple[str, SegmentRecord | int]]:
-    """What the store's root has, but for the directory `web`."""
-    with store.metadata.read() as txn:
-        return [
-            (entry.name, directories.segment_by_name(txn, entry.name) if entry.kind is EntryKind.SEGMENT else entry.id)
-            for entry in directories.entries(txn, ROOT_DIRECTORY)
-        ]
-
-
-@needs_root
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_in_a_bind_mount_changes_nothing_outside_of_it(
-    twins: tuple[app.Store, Path, Path], monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    store, bind, files = twins
-    monkeypatch.chdir(bind)
-    before = at_the_root(store)
-    words = [word.format(own(verb), files=files) for word in VERBS[verb]]
-    done: Done = tierfs("--json", *words, check=False, stdin=b"more")
-    assert at_the_root(store) == before
-    assert done.code in (0, 2, 3), done
-    assert done.code == 0 or verb in NOT_FOR_BYTES, done
-
-
-NOT_FOR_BYTES = {"adopt", "warmup"} | {
-    f"ledger {verb}" for verb in ("append", "read", "export", "verify", "status", "terminate")
-}
-"""Refused, by the segment's name or for what the test has: no ledger, no foreign object."""
