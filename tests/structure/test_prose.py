@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -330,6 +331,15 @@ def test_targets_of_make_that_are_named_exist() -> None:
 def test_files_that_are_named_exist() -> None:
     paths = named(r"(?<![\w./-])((?:docs|tests|tierfs|mount_helpers)/[\w/.-]*\w)")
     assert missing(paths, is_path) == []
+
+
+def test_tests_and_modules_that_are_named_exist() -> None:
+    files = list((ROOT / "tests").rglob("*.py"))
+    tests = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text())}
+    known = tests | {path.stem for path in files} | {"test_tierfs_demo"}  # a file that docs/python.md writes
+    assert missing(named(r"\b(test_\w+)", of_pages()), known.__contains__) == []
+    run = named(r"python (?:\S+ )*?-m ([\w.]+)", of_pages())
+    assert missing(run, lambda name: find_spec(name) is not None) == []
 
 
 def is_path(name: str) -> bool:
