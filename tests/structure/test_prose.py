@@ -31,7 +31,8 @@ from tests.structure.prose import (
     tables,
     too_many,
 )
-from tierfs import policy, settings
+from tierfs import policy, settings, units
+from tierfs.cli import output
 from tierfs.cli.commands.man import pages as manual_pages
 from tierfs.cli.examples import EXAMPLES
 from tierfs.fsck.findings import Kind
@@ -290,6 +291,13 @@ def test_messages_that_are_quoted_are_printed() -> None:
     assert len(messages) > 10
     parts = ((part.strip(), text) for text in messages for part in re.split(r"…| [A-Z]+\b", text))
     assert sorted({f"{quoted[text]}: {text}" for part, text in parts if part and part not in said}) == []
+
+
+def test_sizes_in_samples_are_as_they_are_printed() -> None:
+    samples = [code for page in MANUAL for code in of_page(page) if code.language in ("text", "console")]
+    shown = list(named(r"(?<![\w.,])(\d[\d,.]* [KMGT]?i?B)(?!/)\b", samples))
+    assert len(shown) > 10
+    assert missing(shown, lambda text: output.size(units.parse_size(text)) == text) == []
 
 
 def test_kinds_of_garbage_are_those_of_the_table() -> None:
