@@ -229,6 +229,18 @@ def useless_settings(settings: Settings) -> Iterator[str]:
     return (_told_of_settings(rule, settings) for rule in SETTINGS if not rule.refused and rule.holds(settings))
 
 
+def overridden_settings(root: Policies) -> Iterator[tuple[str, str]]:
+    """Yield why a setting of this host has no effect, and the command that removes the policy of the root over it."""
+    for level in root.levels:
+        if level.origin.set_by is not SetBy.SETTING:
+            continue
+        for key in level.values:
+            held = root.effective(key)
+            if held.origin.set_by is SetBy.DIRECTORY:
+                policy_set = f"the policy {key} {policy.format(key, held.value)} ({held.origin})"
+                yield f"{level.origin.name} has no effect: {policy_set} overrides it", f"tierfs config / {key}="
+
+
 def _told_of_settings(rule: Rule[Settings], settings: Settings) -> str:
     parts = (f"{key} = {units.format_by_name(key, attrgetter(key)(settings))}" for key in rule.keys)
     return f"{' with '.join(parts)}: {rule.why}"

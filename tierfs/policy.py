@@ -51,8 +51,9 @@ class Policy:
     """Whether bytes that are not cold, and named by the journal, stay however old or many they are."""
     trash_age_s: int = 86_400
     """Time that what a person removed stays in the trash, from which it can be restored; 0: none."""
-    read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
-    """The PIP's default; `tierfs init` writes local-first into a new store."""
+    read_priority: ReadPriority = ReadPriority.LOCAL_FIRST
+    """Tier that serves a byte in both tiers. A byte that is still local costs no request and waits for no server.
+    Pulsar's proposal of read priorities has offloaded-first as its default."""
     ack: Ack = Ack.LOCAL
     """Where appended bytes have to be durable before the append is acknowledged."""
     transform: str | None = None

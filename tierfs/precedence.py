@@ -61,6 +61,11 @@ class Effective(Generic[V_co]):
     origin: PolicyOrigin
 
 
+# Settings of a host that policies override.
+_PRIORITY, _NEEDS_OFFLOAD = "read.priority", "background.retention_needs_offload"
+BELOW_POLICIES = (_PRIORITY, _NEEDS_OFFLOAD)
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The settings of a host that set policies, and the one that limits what all of them together make cold."""
@@ -76,9 +81,9 @@ class Host:
     def of(cls, settings: Settings) -> Host:
         """Return those that a store's settings contain."""
         read, background = settings.read, settings.background
-        below = [_setting("read.priority", "read_priority", read.priority)]
+        below = [_setting(_PRIORITY, "read_priority", read.priority)]
         if not background.retention_needs_offload:
-            below.append(_setting("background.retention_needs_offload", "retention_needs_offload", False))
+            below.append(_setting(_NEEDS_OFFLOAD, "retention_needs_offload", False))
         return cls(
             above=tuple(filter(None, [_setting("read.override_priority", "read_priority", read.override_priority)])),
             below=tuple(filter(None, below)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from tests.reading.cache.cache_blocks import size_for
 from tierfs.app import store as app
 from tierfs.app.fill_cache import CacheFiller
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.metadata import policies
 from tierfs.precedence import Effective
 from tierfs.scan.selection import Pinner, Selection, Tail, select
 from tierfs.settings import default_text
@@ -55,7 +55,7 @@ READS = frozenset({"reader", "scan", "fsspec"})
 MOUNTS = frozenset({"warm-up of a mount"})
 
 STAGES = (
-    Stage("built-in", "offloaded-first"),
+    Stage("built-in", "local-first"),
     Stage("setting read.priority", "local-only", settings='priority = "local-only"'),
     Stage("directory /", "local-first", path=""),
     Stage("directory a", "offloaded-only", path="a"),
@@ -68,14 +68,12 @@ STAGES = (
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    """A store without a policy, whose one segment is in both tiers."""
+    """A new store, whose one segment is in both tiers."""
     init_store(tmp_path / "store", ColdChoice())
     (tmp_path / "store" / "store.toml").write_text(f"[read]\ncache_bytes = {size_for(100)}\n")
     with app.open_store(tmp_path / "store") as opened:
         append(opened, NAME, b"abc", seal=True)
         verbs.offload(opened)
-        with opened.metadata.write() as txn:
-            policies.change(txn, "", put_settings={}, unset=["read_priority"])
         yield opened
 
 
@@ -179,6 +177,35 @@ def check_answers(store: app.Store, face: str, stages: tuple[Stage, ...]) -> Non
     common = next(stage for stage in reversed(stages) if stage.faces is None)
     assert view.policy.read_priority == common.value
     assert view.keeps_local is (common.value == "local-only")
+
+
+MAKES_A_STORE = {
+    "init": "init --cold-dir cold",
+    "init --ack": "init --ack cold",
+    "recover": "recover --cold-dir cold --yes",
+    "recover --from-objects": "recover --from-objects --cold-dir cold --yes",
+    "replica": "replica --cold-dir cold",
+    "restore": "restore backup",
+}
+
+
+@pytest.mark.parametrize("verb", MAKES_A_STORE)
+def test_a_new_store_has_no_policy_that_nobody_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """So that a setting of the host decides."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cold").mkdir()
+    if not verb.startswith("init"):
+        tierfs("-q", "init", "--cold-dir", "cold", store=tmp_path / "before")
+        tierfs("append", "--seal", NAME, store=tmp_path / "before", stdin=b"abc")
+        tierfs("-q", "offload", store=tmp_path / "before")
+        tierfs("-q", "backup", "backup", store=tmp_path / "before")
+    if verb == "recover --from-objects":
+        shutil.rmtree(tmp_path / "cold/journal")
+    tierfs("-q", *MAKES_A_STORE[verb].split(), store=tmp_path / "store")
+    tierfs("-q", "config", "read.priority=local-only", store=tmp_path / "store")
+    held = tierfs("-q", "config", "/", "--json", store=tmp_path / "store").json["policy"]
+    origins = {name: policy["origin"] for name, policy in held.items() if policy["origin"] != "built-in"}
+    assert origins == {"read_priority": "setting", **({"ack": "directory"} if verb == "init --ack" else {})}
 
 
 @pytest.mark.mount

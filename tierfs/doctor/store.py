@@ -28,7 +28,7 @@ from tierfs.fuse.mountpoint import (
 from tierfs.garbage.clocks import ACCEPT
 from tierfs.holder.lock import mounts_of
 from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
-from tierfs.metadata import directories
+from tierfs.metadata import directories, policies
 from tierfs.names import CONTROL_NAME, printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.system.places import Mount
@@ -133,6 +133,7 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield from damage(status)
     for text in contradictions.useless_settings(store.settings):
         yield warn("settings", text, f"see {store.paths.settings}")
+    yield from overridden(store)
     for mount in mounts_of(store.path):
         yield from mounted(mount)
     yield from disk(store.files.disk_bytes(), status, store.settings)
@@ -141,6 +142,14 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     with store.metadata.read() as txn:
         last_commit_ms = txn.store.last_wall_ms
     yield commit_clock(store.clock.now_ms(), last_commit_ms)
+
+
+def overridden(store: Store) -> Iterator[DoctorFinding]:
+    """Report settings of this host that have no effect, as a policy of the root overrides them."""
+    with store.metadata.read() as txn:
+        root = policies.at(txn, "")
+    for text, remedy in contradictions.overridden_settings(root):
+        yield warn("settings", text, f"to let the setting decide: {remedy}")
 
 
 def hidden(store: Store) -> Iterator[DoctorFinding]:

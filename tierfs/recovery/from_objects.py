@@ -23,7 +23,7 @@ from tierfs.journal import epochs, reader, replay
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
-from tierfs.metadata import batches, changes, directories, journal_state, policies, tables, untrusted
+from tierfs.metadata import batches, changes, directories, journal_state, tables, untrusted
 from tierfs.metadata.batches import Versions
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
@@ -39,7 +39,7 @@ from tierfs.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segme
 from tierfs.setup import create
 from tierfs.setup.create import ColdChoice, warnings_of
 from tierfs.store_paths import StorePaths
-from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
+from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentId
 
 _INVENTORY_NAME = "objects.jsonl"
 
@@ -234,7 +234,6 @@ class Rebuilding:
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
         with self._unpublished() as txn:
-            policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
             txn.put(LOCATIONS, tables.u32(self._location.id), self._location)
             txn.update_store(cold_location_id=self._location.id)
 

@@ -45,7 +45,7 @@ from tierfs.names import from_os, printable
 from tierfs.osio import map_os_errors
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
 from tierfs.store_paths import StorePaths, require_own
-from tierfs.types import ROOT_DIRECTORY, Ack, LocationId, ReadPriority
+from tierfs.types import ROOT_DIRECTORY, Ack, LocationId
 
 # The ballast, the floor for appends, and a little to work with.
 MIN_FREE_BYTES = 128 * 1024 * 1024
@@ -380,11 +380,11 @@ def _create(
 
 
 def _write_first_records(metadata: MetadataStore, location: LocationRecord | None, ack: Ack | None) -> None:
-    policy = {"read_priority": ReadPriority.LOCAL_FIRST.value} | ({} if ack is None else {"ack": ack.value})
     with metadata.write() as txn:
         changes.owner_begins(txn, socket.gethostname())
         changes.changed(txn, DIRECTORIES, directories.directory(txn, ROOT_DIRECTORY))
-        policies.put(txn, ROOT_DIRECTORY, policy)
+        if ack is not None:
+            policies.put(txn, ROOT_DIRECTORY, {"ack": ack.value})
         if location is not None:
             txn.update_store(cold_location_id=location.id)
             changes.put(txn, LOCATIONS, location)

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,8 +21,12 @@ from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import policies
 from tierfs.names import as_word, join, printable, split
 from tierfs.policy import KEYS
+from tierfs.precedence import BELOW_POLICIES
 from tierfs.setup import theirs
 from tierfs.store_paths import StorePaths
+
+if TYPE_CHECKING:
+    from tierfs.app.store import Store
 
 # Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
 _PLACE = "cold."
@@ -215,6 +219,7 @@ def _show_settings(session: Session, asked: Asked) -> None:
     try:
         with session.open_store() as store:
             location = store.cold_location
+            _warn_of_overridden(session, store)
     except (DataLoss, NotFound) as exc:
         session.warn(f"the address of the cold tier is not known: {exc}")
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(location).items()}
@@ -259,6 +264,19 @@ def _change_settings(session: Session, asked: Asked) -> None:
     for name in (*changed, *removed):
         if origins[name] is settings.Origin.ENVIRONMENT:
             session.warn(f"{name} is set by the environment, which is above store.toml")
+    if not changed.keys().isdisjoint(BELOW_POLICIES):
+        try:
+            with session.open_store() as store:
+                _warn_of_overridden(session, store)
+        except (DataLoss, NotFound) as exc:
+            session.warn(f"the policies of the store are not known: {exc}")
+
+
+def _warn_of_overridden(session: Session, store: Store) -> None:
+    with store.metadata.read() as txn:
+        root = policies.at(txn, "")
+    for text, remedy in contradictions.overridden_settings(root):
+        session.warn(f"{text}; to let the setting decide: {remedy}")
 
 
 def _move_place(session: Session, changes: Mapping[str, str]) -> None:
