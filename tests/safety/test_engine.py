@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -19,9 +20,9 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
-from tierfs.errors import Conflict, DataLoss, NotFound, Sealed, StorageFull, TierfsError, Unavailable
+from tierfs.errors import Conflict, DataLoss, NotFound, ReadOnlyDisk, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.garbage import ballast
-from tierfs.metadata import chain, chain_edits, chains, changes, tables, transaction
+from tierfs.metadata import chain, chain_edits, chains, changes, environment, tables, transaction
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chains import Growth
 from tierfs.metadata.directories import must_find, queue, segment_by_name
@@ -81,14 +82,20 @@ def test_commits_are_synced(store: TestStore) -> None:
     assert (flags["sync"], flags["metasync"]) == (True, True)
 
 
-def test_nothing_is_written_after_a_commit_that_failed(store: TestStore) -> None:
+@pytest.mark.parametrize(
+    ("error", "refusal"), [("Input/output error", Unavailable), ("Read-only file system", ReadOnlyDisk)]
+)
+def test_nothing_is_written_after_a_commit_that_failed(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, error: str, refusal: type[TierfsError]
+) -> None:
     def fail() -> None:
-        raise lmdb.Error("Input/output error")
+        raise lmdb.Error(error)
 
+    monkeypatch.setattr(environment, "_LOOK_AGAIN_S", math.inf)
     failing: Any = type("Failing", (), {"commit": staticmethod(fail)})
     with pytest.raises(TierfsError):
         transaction._commit(open_environment(store.metadata.path), failing)
-    with pytest.raises(Unavailable, match="earlier commit"), store.metadata.write():
+    with pytest.raises(refusal, match="disk"), store.metadata.write():
         pass
 
 

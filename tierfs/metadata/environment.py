@@ -1,7 +1,9 @@
 """The LMDB environment and its rules (design §5): one per process, stamped with the pid.
 
 Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large and sparse
-and never changes. After a commit that failed for anything but a full disk it is not trusted again.
+and never changes. After a commit that failed for anything but a full disk nothing is written until the disk has taken a
+write again. LMDB undoes a commit that fails before its last page, and goes on. One that fails at its last page may hold
+or not: LMDB then refuses everything (MDB_PANIC), and the process has to be restarted.
 
 A child of fork keeps the parent's environments open and unused (`abandon`, `make_way`). Closing one in a child would
 wait for ever when a thread of the parent was writing at the moment of the fork, and would free the slots of the
@@ -16,8 +18,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from weakref import WeakSet
 
@@ -26,7 +28,7 @@ import lmdb
 from tierfs import osio
 from tierfs.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import host
-from tierfs.metadata.host import MAX_READERS, WriteWatch, map_lmdb_errors, map_read_only, no_room, read_only_disk
+from tierfs.metadata.host import MAX_READERS, map_lmdb_errors, map_read_only, read_only_disk
 from tierfs.metadata.tables import ALL_NAMES, LATER_NAMES
 from tierfs.system import guards
 from tierfs.system.locks import LockFile, is_locked
@@ -36,7 +38,7 @@ _FILES = ("data.mdb", "lock.mdb")
 # All processes of a store hold a lock of this file; see host.py.
 _NAMESPACE = "namespace"
 
-# Between two looks whether a read-only disk takes changes again (a guess: a second is not noticed).
+# Between two looks whether a disk takes changes again (a guess: a second is not noticed).
 _LOOK_AGAIN_S = 1.0
 
 # Transactions take milliseconds: half a second in all (a guess).
@@ -74,12 +76,6 @@ log = logging.getLogger(__name__)
 # Address space, not disk: the file stays as small as its records.
 MAP_SIZE_BYTES = 1 << 40
 
-# Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file.
-_LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
-
-# The unit of st_blocks.
-_BLOCK_BYTES = 512
-
 _MAX_DATABASES = 64
 
 _registry: dict[Path, Environment] = {}
@@ -111,13 +107,15 @@ class Environment:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.path = path
         self.pid = os.getpid()
-        self.broken: str | None = None
+        self.broken: TierfsError | None = None
+        """The error of a commit since which the disk has taken no write."""
+        self._looked_s = 0.0
         with ExitStack() as opened, map_lmdb_errors(path), map_read_only(path):
             namespace = opened.enter_context(closing(LockFile(path / _NAMESPACE)))
             host.claim_pid_namespace(namespace, path)
-            shared = opened.enter_context(_shared_file(path / "writer"))
-            self.watch = opened.enter_context(closing(_write_watch(shared, path)))
-            _allocate_lock_file(path)
+            shared = opened.enter_context(host.open_shared(path / host.WRITER))
+            self.watch = opened.enter_context(closing(host.write_watch(shared, path)))
+            host.allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.identity = identity_at(path)
             self.databases: dict[bytes, lmdb._Database] = {}
@@ -131,15 +129,41 @@ class Environment:
         """End a transaction that `enter_read_only` began."""
 
     def require_writable(self) -> None:
-        """Raise Unavailable after a commit that failed, for anything but a full disk."""
-        if self.broken is not None:
-            raise Unavailable(f"an earlier commit failed ({self.broken})", remedy="restart this process")
+        """Raise Unavailable or ReadOnlyDisk after a commit that failed, for anything but a full disk, until the disk
+        takes changes again."""
+        failed = self.broken
+        if failed is None or self._takes_changes_again(failed):
+            return
+        if isinstance(failed, ReadOnlyDisk):
+            raise read_only_disk(self.path)
+        raise Unavailable(
+            f"the disk takes no changes since an earlier commit failed ({failed})",
+            remedy="repair the disk; this process then continues by itself",
+        )
+
+    def _takes_changes_again(self, failed: TierfsError) -> bool:
+        """Return whether the disk takes a write, tried once in a while. Raises Unavailable after MDB_PANIC."""
+        with map_lmdb_errors(self.path), self.lmdb.begin():
+            pass  # MDB_PANIC refuses readers too
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_AGAIN_S:
+            return False
+        self._looked_s = now_s
+        try:
+            host.try_to_write(self.path / host.WRITER)
+        except OSError as exc:
+            log.debug("%s: the disk still takes no changes: %s", self.path, exc)
+            return False
+        if self.broken is failed:  # another thread's commit may have failed since
+            self.broken = None
+            log.warning("%s: the disk takes changes again", self.path.parent)
+        return self.broken is None
 
     def failed(self, exc: lmdb.Error) -> TierfsError:
-        """Return the error of a commit; after any but a full disk the environment is not written to again."""
+        """Return the error of a commit; after any but a full disk nothing is written until the disk takes changes."""
         error = host.meaning(self.path, exc)
         if not isinstance(error, StorageFull):
-            self.broken = str(error)
+            self.broken, self._looked_s = error, time.monotonic()
         return error
 
     def require_process(self) -> None:
@@ -183,44 +207,6 @@ class Environment:
     def close(self) -> None:
         """Release everything; idempotent. The owner makes sure that no transaction is open."""
         self._opened.close()
-
-
-@contextmanager
-def _shared_file(path: Path) -> Iterator[int]:
-    """Open a file that all processes of the store share; yield its descriptor."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, osio.OWNER_FILE)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _write_watch(fd: int, path: Path) -> WriteWatch:
-    try:
-        return WriteWatch(fd)
-    except OSError as exc:
-        if exc.errno in osio.NO_ROOM:
-            raise no_room(path) from exc
-        raise
-
-
-def _allocate_lock_file(path: Path) -> None:
-    """Allocate every slot of LMDB's readers on the disk: writing to an unallocated page of a mapping is SIGBUS.
-
-    Called before LMDB opens the file, as closing it later would release LMDB's own locks. An existing file keeps its
-    size, which other processes have mapped.
-    """
-    fd = osio.open_or_create(path / "lock.mdb")
-    try:
-        status = os.fstat(fd)
-        if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
-            os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
-    except OSError as exc:
-        if exc.errno in osio.NO_ROOM:
-            raise no_room(path) from exc
-        raise
-    finally:
-        os.close(fd)
 
 
 class ReadOnlyEnvironment(Environment):

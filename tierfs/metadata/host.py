@@ -61,6 +61,18 @@ _NO_CHANGES = frozenset({"ro", "emergency_ro"})
 # Reader slots over all processes of the store; a slot is 64 bytes.
 MAX_READERS = 4096
 
+# File with the number of the process that writes, which all processes of the store share.
+WRITER = "writer"
+
+# What is written there to see whether the disk takes changes again: a page behind the one that is mapped.
+_TRIED_AT, _TRIED_BYTES = 4096, 4096
+
+# Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file.
+_LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
+
+# The unit of st_blocks.
+_BLOCK_BYTES = 512
+
 # A filesystem with less free space is full: space that a failed write did not use may have been freed since.
 _NO_ROOM_BYTES = 1 << 20
 
@@ -125,6 +137,45 @@ def claim_pid_namespace(file: LockFile, path: Path) -> None:
             )
         time.sleep(_CLAIM_PAUSE_S)  # the first user holds the lock exclusively for a moment
     raise Conflict(f"{path}: the PID namespace lock is busy", remedy="try again")
+
+
+@contextmanager
+def open_shared(path: Path) -> Iterator[int]:
+    """Open a file that all processes of the store share; yield its descriptor."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, osio.OWNER_FILE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def try_to_write(path: Path) -> None:
+    """Write a page to the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, bytes(_TRIED_BYTES), _TRIED_AT)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def allocate_lock_file(path: Path) -> None:
+    """Allocate every slot of LMDB's readers on the disk: writing to an unallocated page of a mapping is SIGBUS.
+
+    Called before LMDB opens the file, as closing it later would release LMDB's own locks. An existing file keeps its
+    size, which other processes have mapped.
+    """
+    fd = osio.open_or_create(path / "lock.mdb")
+    try:
+        status = os.fstat(fd)
+        if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
+            os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
+    except OSError as exc:
+        if exc.errno in osio.NO_ROOM:
+            raise no_room(path) from exc
+        raise
+    finally:
+        os.close(fd)
 
 
 log = logging.getLogger(__name__)
@@ -193,6 +244,16 @@ class WriteWatch:
                     )
 
 
+def write_watch(fd: int, path: Path) -> WriteWatch:
+    """Return the watch over the file `fd`. Raises StorageFull."""
+    try:
+        return WriteWatch(fd)
+    except OSError as exc:
+        if exc.errno in osio.NO_ROOM:
+            raise no_room(path) from exc
+        raise
+
+
 class map_lmdb_errors:  # a class, as a generator costs three times as much
     """Turns LMDB's errors into ours: Unavailable, StorageFull and PermissionDenied, and DataLoss for damage."""
 
@@ -218,6 +279,10 @@ def raise_as_ours(path: Path, exc: BaseException | None) -> None:
 
 def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
     """Return one of LMDB's errors as ours."""
+    if isinstance(exc, lmdb.PanicError):
+        return Unavailable(
+            f"{path}: the disk failed at the end of a commit, which may hold or not", remedy="restart this process"
+        )
     if isinstance(exc, lmdb.ReadersFullError):
         return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
     if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):

@@ -375,8 +375,7 @@ def batches(
 class write_transaction:
     """Opens the write transaction: durable when the block ends, undone when it raises.
 
-    `may_write` sees the superblock first and raises what forbids the change. A commit that fails for anything but a
-    full disk leaves the environment unusable for writing.
+    `may_write` sees the superblock first and raises what forbids the change; so does `Environment.require_writable`.
     """
 
     __slots__ = ("_clock", "_environment", "_host", "_may_write", "_txn", "_writer")
@@ -405,6 +404,7 @@ class write_transaction:
             raise
         environment.watch.acquired()
         try:
+            environment.require_writable()  # a commit may have failed during the wait
             self._writer = WriteTransaction(environment, self._txn, self._clock, self._host)
             if self._may_write is not None:
                 self._may_write(self._writer.store)
