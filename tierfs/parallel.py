@@ -177,6 +177,17 @@ class Pool:
             future.result()
         return [self._result(future) for future in futures]
 
+    def within(self, work: Callable[[], R], limit_s: float) -> R:
+        """Return the result of one call. Raises TimeoutError after `limit_s`; the call itself ends with the pool's
+        block."""
+        future = self._submit(lambda _: work(), None)
+        for _ in range(max(1, round(limit_s / _POLL_S))):
+            with suppress(TimeoutError):
+                future.exception(_POLL_S)
+            if future.done():
+                return self._result(future)
+        raise TimeoutError(f"{self._subject}: more than {limit_s} s")
+
     @contextmanager
     def running(self, work: Callable[[T], object], items: Iterable[T]) -> Iterator[None]:
         """Run `work` of all items beside the block; no call runs any more after it.

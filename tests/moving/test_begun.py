@@ -220,6 +220,27 @@ def switch_of(work: ColdWork, store: TestStore) -> None:
 MOMENTS = {"beside the copy": ("put", ""), "behind it": ("list", "journal/")}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_made_after_the_first_copy_is_copied_with_all_that_belongs_to_it(
+    store: TestStore, cold: ScriptedStorage, target: ScriptedStorage, kind: str
+) -> None:
+    """Index and positions of a ledger, manifest and marker of a write: later copies list few names."""
+    KINDS[kind].prepare(store)
+    store.cold_work().publish()
+    before = {stored.name for stored in cold.inner.list("")}
+
+    def make() -> None:
+        KINDS[kind].make(store)
+        store.cold_work().publish()
+
+    target.do("list", make, of="journal/")
+    switch(store)
+    made = {stored.name for stored in cold.inner.list("") if "/moved-" not in stored.name} - before
+    assert any(KINDS[kind].of in name for name in made)
+    assert made <= {stored.name for stored in target.inner.list("")}
+    require_all_there(store, target)
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("begun", [BEFORE, "beside"])
 def test_an_object_that_is_linked_beside_the_switch_is_in_the_new_place(

@@ -251,7 +251,7 @@ def test_no_process_puts_a_slot_behind_the_note(scripted: TestStore, cold: Scrip
         assert not txn.store.journal.fenced_by_epoch
 
 
-def test_an_entry_that_is_announced_is_published_before_the_place_is_left(
+def test_an_entry_that_is_announced_does_not_make_the_note_void(
     scripted: TestStore, cold: ScriptedStorage, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that announced it sends it when the note is there."""

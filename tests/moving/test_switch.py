@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +13,18 @@ import pytest
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.faults.two_owners import new_owner
+from tests.mount.waiting import eventually
 from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.errors import Conflict, DataLoss, Fenced, Unavailable, WrongColdTier
-from tierfs.journal import cold_identity
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced, Unavailable, WrongColdTier
+from tierfs.holder import switch as switching
+from tierfs.journal import cold_identity, publish
 from tierfs.journal.cold_identity import StoreMark
 from tierfs.journal.names import slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, tables
+from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import IntentRecord, LocationRecord
 from tierfs.metadata.tables import INTENTS, LOCATIONS
 from tierfs.tiering.objects import JOBS_PREFIX
@@ -81,7 +87,9 @@ def test_what_is_linked_during_the_copy_is_copied_too(store: TestStore, target: 
     require_all_there(store, "s", "s2")
 
 
-def test_objects_that_are_made_faster_than_they_are_copied(store: TestStore, target: ScriptedStorage) -> None:
+def test_objects_that_are_made_faster_than_they_are_copied(
+    store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = iter(range(10_000))
 
     def offload_more() -> None:
@@ -89,11 +97,90 @@ def test_objects_that_are_made_faster_than_they_are_copied(store: TestStore, tar
         store.append(name, DATA, seal=True)
         store.cold_work().offload(name, quiet)
 
+    monkeypatch.setattr(switching, "_LAST_S", -1.0)  # no copy is short enough for a last one
     target.do("list", offload_more, on=ALWAYS)
     with pytest.raises(Conflict, match="faster"):
         switch(store)
     assert place_of(store).url == "memory:"
     store.offload()
+
+
+class Busy:
+    """Another thread, which makes an object cold and publishes that whenever a storage is listed."""
+
+    def __init__(
+        self, store: TestStore, pool: ThreadPoolExecutor, storage: ScriptedStorage, patch: pytest.MonkeyPatch
+    ) -> None:
+        patch.setattr(publish, "TURN_S", 0.0)  # a process that publishes may be asked to write meanwhile
+        self.names: list[str] = []
+        self._store, self._pool, self._work = store, pool, store.cold_work()
+        self._running: Future[None] | None = None
+        self._watch = open_environment(store.metadata.path).watch
+        storage.do("list", self.meet, on=ALWAYS)
+
+    def meet(self) -> None:
+        """Return once an object is linked, or waits because nothing may be changed."""
+        if self._running is None or self._running.done():
+            self._running = self._pool.submit(self._write)
+        if threading.current_thread().name.startswith("tierfs-last-copy"):
+            assert eventually(lambda: self._watch._waiting or (self._running is not None and self._running.done()))
+        else:
+            self.finish()
+
+    def finish(self) -> None:
+        """Return once it rests."""
+        if self._running is not None:
+            self._running.result()
+
+    def _write(self) -> None:
+        name = f"more{len(self.names)}"
+        self._store.append(name, DATA, seal=True)
+        self.names.append(name)
+        with suppress(Conflict):  # the place is another one by now
+            self._work.offload(name, quiet)
+
+
+def test_beside_a_writer_that_never_rests_both_places_are_listed_once(
+    store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[str] = []
+    listing = ScriptedStorage.list
+
+    def listed(storage: ScriptedStorage, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        whole.extend([prefix] * (not prefix))
+        return listing(storage, prefix, after=after)
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = Busy(store, pool, target, monkeypatch)
+        monkeypatch.setattr(ScriptedStorage, "list", listed)
+        switch(store)
+        target.behave()
+        busy.finish()
+    assert len(busy.names) > 1, "it wrote between the copies"
+    assert whole == ["", ""], "of the origin and of the target"
+    require_all_there(store, "s", *busy.names)
+
+
+def test_a_last_copy_that_takes_too_long_lets_the_others_go_on(
+    store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is silent then keeps nobody waiting for longer."""
+    monkeypatch.setattr(switching, "_LAST_S", 1.0)
+    waited: list[str] = []
+
+    def wait_for_the_writer() -> None:
+        if threading.current_thread().name.startswith("tierfs-last-copy") and not waited:
+            busy.finish()
+            waited.append(busy.names[-1])
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = Busy(store, pool, target, monkeypatch)
+        target.do("list", wait_for_the_writer, on=ALWAYS)
+        switch(store)
+        target.behave()
+        busy.finish()
+    assert waited
+    require_all_there(store, "s", *busy.names)
 
 
 def test_appends_do_not_hold_it_up(store: TestStore, target: ScriptedStorage) -> None:
@@ -264,3 +351,43 @@ def test_a_copy_whose_answer_was_lost_is_there(store: TestStore, target: Scripte
     target.fail("put", AWAY, of="theirs", when=When.AFTER)
     switch(store)
     assert bytes_of(target, "theirs") == b"of another program"
+
+
+def test_a_place_that_another_owner_writes_to_as_the_last_objects_are_copied(
+    store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_over() -> None:
+        if threading.current_thread().name.startswith("tierfs-last-copy"):
+            with store.metadata.read() as txn:
+                epoch = txn.store.store_epoch + 1
+                taken = changes.takeover_entry(txn.store, epoch, "a" * 32, place_of(store), "host", 1)
+            with suppress(AlreadyExists):
+                target.inner.put(slot_name(taken.slot + 9), BufferSource(changes.frame(taken)))
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = Busy(store, pool, target, monkeypatch)
+        target.do("list", take_over, on=ALWAYS)
+        with pytest.raises(WrongColdTier, match="another owner"):
+            switch(store)
+        busy.finish()
+    assert place_of(store).url == "memory:"
+
+
+def test_an_object_that_is_newer_and_has_another_length_there_is_not_replaced(
+    store: TestStore, cold: ScriptedStorage, target: ScriptedStorage
+) -> None:
+    made: list[str] = []
+
+    def make() -> None:
+        before = {stored.name for stored in cold.inner.list("")}
+        store.append("s2", DATA, seal=True)
+        store.cold_work().offload("s2", quiet)
+        name = next(stored.name for stored in cold.inner.list("segments/s2/") if stored.name not in before)
+        target.inner.put(name, BufferSource(b"x"))
+        made.append(name)
+
+    target.do("list", make, of="journal/")
+    with pytest.raises(DataLoss, match="has other bytes in"):
+        switch(store)
+    assert target.stat(made[0]).length_bytes == 1
+    assert place_of(store).url == "memory:"

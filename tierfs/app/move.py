@@ -1,8 +1,9 @@
 """Move a store's cold tier: copy it to another place, prove every byte there, and switch. Part of the composition root.
 
-Steps: the place is shown to be another one, and marked as this store's -> everything is copied while the store is used
--> everything that has checksums is read there and proved -> the holder, which uploads nothing meanwhile, copies what is
-newer and records the place. A move that was stopped continues when it is run again. The place before is left as it is.
+Steps: the place is shown to be another one, and marked as this store's, with a note that objects are missing ->
+everything is copied while the store is used -> everything that has checksums is read there and proved -> the holder,
+which uploads nothing meanwhile, copies what is newer, records the place and removes the note. A move that was stopped
+continues when it is run again. The place before is left as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.holder.verbs import PLACE, SWITCH, perform
-from tierfs.journal import cold_identity
+from tierfs.journal import cold_identity, left
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import policies, tables
 from tierfs.metadata import store as fence
@@ -67,17 +68,21 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
             trace = stack.enter_context(probe.trace(bare))
             if trace.is_at(store.storage_of(before.id)):
                 raise _same_place(before, after)
+            with store.metadata.read() as txn:
+                record = txn.store
             if not is_marked:
-                with store.metadata.read() as txn:
-                    cold_identity.write_mark(bare, cold_identity.mark_of(txn.store))
+                cold_identity.write_mark(bare, cold_identity.mark_of(record))
+            left.begin_moving(bare, left.of_place(before, 0, record.store_id, store.clock.now_ms()))
             after = probed(after, bare)
             target = stack.enter_context(closing(store.connect_to(after)))
             moving = _Moving(store, before, target, report, trace)
             try:
                 moving.copy()
-            except InvalidRequest:  # it lies inside the present place
-                if not is_marked:
-                    bare.delete(MARK_NAME)
+            except InvalidRequest:
+                if moving.is_inside:
+                    left.end_moving(bare)
+                    if not is_marked:
+                        bare.delete(MARK_NAME)
                 raise
             damaged = moving.prove()
         perform(store, SWITCH, "", {PLACE: LOCATIONS.codec.encode(after).hex()}, report)
@@ -127,6 +132,11 @@ class _Moving:
         self._copy = TierCopy(self._origin, target, Meter(report, cold_bytes, noun="object"), trace)
         self._proved = Meter(report, cold_bytes, noun="proof")
         self.copied = self._copy.done
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the new place was seen to lie inside the present one."""
+        return self._copy.is_inside
 
     def copy(self) -> None:
         """Copy what is missing. Raises what the storages raise."""

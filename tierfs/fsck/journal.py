@@ -11,6 +11,7 @@ from tierfs.fsck.findings import Finding, Kind, Mend, Severity
 from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import (
     JOURNAL_PREFIX,
+    MOVING_NAME,
     checkpoint_name,
     checkpoint_slot,
     entry_slot,
@@ -127,6 +128,7 @@ def _strangers(names: list[str]) -> Iterator[Finding]:
     """Yield one note on objects that every reader ignores."""
     strange = [name for name in names if entry_slot(name) is None and checkpoint_slot(name) is None]
     strange = [name for name in strange if part_of(name) is None and left_slot(name) is None]
+    strange = [name for name in strange if name != MOVING_NAME]
     if strange:
         text = f"{units.count(len(strange), 'object')} with names that no owner gives, the first is this one: ignored"
         yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove what tierfs did not write")

@@ -7,31 +7,30 @@ new place names it -> note (journal/left.py) -> forgotten. After a crash the nex
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from tierfs.chunkstore.places import address
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Conflict, TierfsError
 from tierfs.journal import cold_identity, left
-from tierfs.journal.left import Left
 from tierfs.journal.publish import Publisher, look_for_other
 from tierfs.metadata import policies
 from tierfs.metadata.journal_state import NOWHERE, LeftPlace
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.parallel import Meter, OnProgress
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
 
 log = logging.getLogger(__name__)
 
-# Copies of what was made during the one before; each takes a few listings (a guess).
+# Copies. Those after the first one are of what was made during the one before, and take a few requests (a guess).
 _TRIES = 10
 
-_FILE = "file:"
+# Longest time of a last copy, during which all other changes of the store wait (a guess).
+_LAST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +53,32 @@ class PlaceSwitch:
     def run(self, place: LocationRecord, report: OnProgress) -> Switched:
         """Copy what a place still lacks, and record it. Where an object is linked meanwhile, it is copied too.
 
+        Only the first copy lists both places. If others write all the time, the last one is made while they wait.
         Raises WrongColdTier for a place that another owner has written to, Conflict where objects are made faster than
         they are copied, and what the storages raise; then the place is the one before.
         """
-        copied = 0
+        copied, clock = 0, self.metadata.clock
+        seen: TierVersion | None = None
         with closing(self.connect(place)) as target:
             for _ in range(_TRIES):
                 self.publisher.publish()
                 self.publisher.require_ownership()
                 with self.metadata.read() as txn:
                     version, present = TierVersion.of(txn), policies.location(txn, place.id)
+                    newer = None if seen is None else seen.newer(txn, place.id)
                 if present == place:  # a holder that died had recorded it
                     return Switched(copied)
-                copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(compares=False)
-                if self._record(version, present, place, target):
+                began_s = clock.boot_s()
+                copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(
+                    compares=False, newer=newer
+                )
+                is_short = newer is not None and clock.boot_s() - began_s <= _LAST_S / 2
+                if self._record(version, present, place, target) or (
+                    is_short and self._record_last(version, place, target)
+                ):
                     self._tell(present, place, target)
                     return Switched(copied)
+                seen = version
         raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
 
     def _record(
@@ -80,21 +89,37 @@ class PlaceSwitch:
             record, current = txn.store, version.is_current(txn)
         if not current:
             return False
-        cold_identity.examine(target, record)
-        if look_for_other(target, record) is not None:
-            raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
+        _examine(target, record)
         with self.metadata.write() as txn:
-            # An entry that another process has announced would be put there behind the note.
-            if not version.is_current(txn) or txn.store.journal.intent.attempt:
+            if not version.is_current(txn):
                 return False
-            record_place(txn, place)
-            journal = txn.store.journal
-            txn.update_store(journal=replace(journal, left=left.place_left(present, journal.newest_slot, txn.now_ms)))
+            _change(txn, present, place)
+        return True
+
+    def _record_last(self, version: TierVersion, place: LocationRecord, target: ChunkStorage) -> bool:
+        """Do so whatever is written meanwhile: all other changes wait while what is newer than the version is copied.
+
+        Return False if that takes too long, and nothing is changed then.
+        """
+
+        def copy() -> None:  # reports nothing: a report is a change, too
+            TierCopy(self.cold.storage, target, Meter()).run(compares=False, newer=newer)
+            _examine(target, record)
+
+        try:
+            with Pool(1, "tierfs-last-copy") as pool, self.metadata.write() as txn:
+                newer, record = version.newer(txn, place.id), txn.store
+                pool.within(copy, _LAST_S)
+                _change(txn, policies.location(txn, place.id), place)
+        except TimeoutError:
+            log.info("the last objects of a move were not copied within %.0f s", _LAST_S)
+            return False
         return True
 
     def _tell(self, before: LocationRecord, place: LocationRecord, target: ChunkStorage) -> None:
         try:
             Publisher(self.metadata, target, place).publish()
+            left.end_moving(target)
             with closing(self.connect(before)) as storage:  # the present connection is refused by now
                 self._put_note(storage, place)
         except TierfsError as exc:
@@ -109,6 +134,11 @@ class PlaceSwitch:
         address_of = {key: getattr(before, key) for key in ("url", "endpoint_url", "region", "profile")}
         try:
             self.publisher.publish()
+            left.end_moving(self.cold.storage)
+        except TierfsError as exc:  # of the present place: the next holder continues
+            log.info("%s was left, and the present place does not answer: %s", before.url, exc)
+            return
+        try:
             with closing(self.connect(replace(place, **address_of))) as storage:
                 self._put_note(storage, place)
         except TierfsError as exc:
@@ -121,14 +151,30 @@ class PlaceSwitch:
             before, record = txn.store.journal.left, txn.store
         if not before.url or record.journal.newest_slot <= before.slot:
             return
-        # Not into the bare mount point of a disk that is away.
-        cold_identity.require_shown(storage, cold_identity.look(storage, before.slot), before.slot)
-        url = place.url if place.url.startswith(_FILE) else address.without_secret(place.url)
-        host = socket.gethostname()
-        left.put(storage, Left(before.slot, record.store_id, url, place.endpoint_url, host, before.left_ms))
+        # Not into the bare mount point of a disk that is away. The last slot may only have been announced.
+        sighting = cold_identity.look(storage, before.slot - 1)
+        if before.slot - 1 not in sighting.shown:
+            cold_identity.require_shown(storage, sighting, before.slot)
+        left.put(storage, left.of_place(place, before.slot, record.store_id, before.left_ms))
         self._forget(before)
 
     def _forget(self, before: LeftPlace) -> None:
         with self.metadata.write() as txn:
             if txn.store.journal.left == before:
                 txn.update_store(journal=replace(txn.store.journal, left=NOWHERE))
+
+
+def _examine(target: ChunkStorage, record: StoreRecord) -> None:
+    """Raise WrongColdTier unless a place is the store's."""
+    cold_identity.examine(target, record)
+    if look_for_other(target, record) is not None:
+        raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
+
+
+def _change(txn: WriteTransaction, present: LocationRecord, place: LocationRecord) -> None:
+    """Record the place, and the present one as left. An entry that another process has announced there counts as there:
+    it may be put behind the note, which would be void then."""
+    record_place(txn, place)
+    journal = txn.store.journal
+    slot = max(journal.newest_slot, journal.intent.slot)
+    txn.update_store(journal=replace(journal, left=left.place_left(present, slot, txn.now_ms)))

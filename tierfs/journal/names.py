@@ -14,6 +14,9 @@ JOURNAL_PREFIX = "journal/"
 # The last slot of the last owner there can be.
 MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
 
+# The note in a place that a cold tier is being moved to, until it has all of it.
+MOVING_NAME = f"{JOURNAL_PREFIX}moving"
+
 _SLOT = re.compile(r"journal/([0-9]{20})")
 _CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
 _LEFT = re.compile(r"journal/moved-([0-9]{20})")

@@ -15,6 +15,7 @@ from tierfs.errors import DataLoss
 from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import (
     JOURNAL_PREFIX,
+    MOVING_NAME,
     checkpoint_name,
     checkpoint_slot,
     entry_slot,
@@ -42,6 +43,8 @@ class JournalListing:
     """Manifests by slot, ascending."""
     parts: dict[str, StoredObject] = field(default_factory=dict)
     """Parts of checkpoints by name."""
+    is_moving: bool = False
+    """Whether a note says that a move to this place has not finished, or did once."""
     noted: int = 0
     """Newest slot as the place was left by a move, in the last note that tells so; 0 without one."""
 
@@ -83,6 +86,8 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
             listing.checkpoints[checkpoint] = item
         elif part_of(item.name) is not None:
             listing.parts[item.name] = item
+        elif item.name == MOVING_NAME:
+            listing.is_moving = True
         else:
             listing.noted = max(listing.noted, left_slot(item.name) or 0)
     first = journal_state.first_of(listing.epoch)

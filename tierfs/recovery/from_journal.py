@@ -252,6 +252,8 @@ def recover_store(
             with metadata.read() as txn:
                 epoch = txn.store.store_epoch
         create.write_settings(paths)
+        if takes_left:
+            left.end_moving(storage)
     return RecoverReport(
         path=paths.root,
         store_id=metadata.store_id,
@@ -266,7 +268,13 @@ def recover_store(
 
 
 def require_not_left(storage: ChunkStorage, listing: JournalListing) -> None:
-    """Raise WrongColdTier for a place that a move left: what came since is in the new one alone."""
+    """Raise WrongColdTier for a place that a move left, as what came since is in the new one alone, and for one that a
+    move has not filled yet."""
+    if listing.is_moving:
+        left.require_moved(
+            storage,
+            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+        )
     if listing.is_left:
         raise left.error(
             storage,

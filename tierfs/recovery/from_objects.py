@@ -21,6 +21,7 @@ from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.journal import epochs, reader, replay
 from tierfs.journal.checkpoint import Checkpointer
+from tierfs.journal.left import end_moving
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
 from tierfs.metadata import batches, changes, directories, journal_state, tables, untrusted
@@ -131,6 +132,8 @@ def recover_from_objects(
             create.prepare_settings(paths)
             epoch = rebuilding.own(report)
         create.write_settings(paths)
+        if takes_left:
+            end_moving(storage)
         report(doing("listing the objects again"))
         changed = _changed_meanwhile(storage, listed)
     return FromObjectsReport(

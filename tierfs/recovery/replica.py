@@ -355,6 +355,8 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
     paths = StorePaths(path.absolute())
     with create.new_directory(paths), _reached(choice, paths) as (location, storage):
         listing = reader.list_journal(storage)
+        if listing.is_moving:
+            left.require_moved(storage, "follow the other one until then: tierfs replica {option}")
         if listing.is_left:
             raise left.error(storage, listing.noted, "follow the new one: tierfs replica {option}")
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)

@@ -148,6 +148,7 @@ def change(
             return PlaceChange(before, place)
         with closing(connected(place, paths.root, settings)) as storage, metadata.read() as view:
             record = view.store
+            left.require_moved(storage, "finish it: tierfs move --to ...")
             if record.replica:
                 cold_identity.examine_followed(storage, record)
             else:

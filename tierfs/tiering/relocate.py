@@ -11,23 +11,24 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.probe import PROBE_DIRECTORY, Trace
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied
-from tierfs.journal.names import left_slot
-from tierfs.metadata import changes
+from tierfs.journal.epochs import EPOCHS_PREFIX
+from tierfs.journal.names import JOURNAL_PREFIX, MOVING_NAME, left_slot
+from tierfs.metadata import batches, changes, tables
 from tierfs.metadata.journal_state import NOWHERE
 from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import INTENTS, LOCATIONS
+from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.parallel import Meter, Pool
-from tierfs.tiering.objects import discard
-from tierfs.types import MIB
+from tierfs.tiering.objects import JOBS_PREFIX, discard, is_job
+from tierfs.types import MIB, LocationId
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,15 @@ def record_place(txn: WriteTransaction, place: LocationRecord) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Newer:
+    """What may be in a place since a version of its tier: a few names, however many objects are there."""
+
+    names: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    """Beginnings of names below which there are few objects."""
+
+
+@dataclass(frozen=True, slots=True)
 class TierVersion:
     """A moment of a cold tier: if it is the same later, no object was linked meanwhile, and nothing published."""
 
@@ -61,12 +71,39 @@ class TierVersion:
     checkpoint_slot: int
     next_outbox: int
     """Of the changes that wait for the journal."""
+    next_id: int
+    published_sequence: int
+    begun: frozenset[str]
+    """Names of the objects that were being made, which have their ids already."""
 
     @classmethod
     def of(cls, txn: ReadTransaction) -> TierVersion:
         """Return the present one."""
-        journal = txn.store.journal
-        return cls(journal.next_slot, journal.checkpoint_slot, txn.store.next_outbox)
+        store, journal = txn.store, txn.store.journal
+        begun = frozenset(intent.name for _, intent in txn.scan(INTENTS) if not is_job(intent))
+        return cls(
+            journal.next_slot,
+            journal.checkpoint_slot,
+            store.next_outbox,
+            store.next_id,
+            journal.published_sequence,
+            begun,
+        )
+
+    def newer(self, txn: ReadTransaction, location_id: LocationId) -> Newer:
+        """Return what may have been put into the tier since, and counts: objects that were linked, and the journal.
+
+        Objects that are begun and not linked are missing: `record_place` ends them.
+        """
+        made = (
+            record for _, record in txn.scan(OBJECTS, tables.u64(self.next_id)) if record.location_id == location_id
+        )
+        beside = (name for record in made for name in (record.name, record.index_name, record.entries_name) if name)
+        jobs = {record.job for record in batches.unfolded(txn, self.published_sequence) if record.job}
+        return Newer(
+            tuple(sorted({*beside, *self.begun})),
+            (EPOCHS_PREFIX, JOURNAL_PREFIX, *(f"{JOBS_PREFIX}{job}/" for job in sorted(jobs))),
+        )
 
     def is_current(self, txn: ReadTransaction) -> bool:
         """Return whether no object was linked since, whenever it was begun, and nothing published."""
@@ -109,9 +146,11 @@ class TierCopy:
         self._meter = meter
         self._server_copies = True
         self.done = Copied()
+        self.is_inside = False
+        """Whether the target was seen to lie inside the origin."""
 
-    def run(self, *, compares: bool) -> int:
-        """Copy every object that is missing; return how many.
+    def run(self, *, compares: bool, newer: Newer | None = None) -> int:
+        """Copy every object that is missing, or those of `newer` alone; return how many.
 
         `compares`: compare those that are there and have no checksums; the caller proves the others afterwards. Without
         it, what is copied now is compared, whatever it is. The mark is left out: it is written when the
@@ -120,7 +159,9 @@ class TierCopy:
         """
         before = self.done.objects
         self.done.present, self.done.left = 0, []
-        names = (stored.name for stored in self._wanted(compares=compares))
+        prefixes = ("",) if newer is None else newer.prefixes
+        listed = (stored.name for prefix in prefixes for stored in self._wanted(prefix, compares=compares))
+        names = chain(listed, () if newer is None else filter(self._is_missing, newer.names))
 
         def copy(name: str) -> ComposedObject | None:
             if not compares:
@@ -139,12 +180,28 @@ class TierCopy:
         self._target.delete(name)
         self._copy(name, compared_bytes=0)
 
-    def _wanted(self, *, compares: bool) -> Iterator[StoredObject]:
+    def _is_missing(self, name: str) -> bool:
+        """Return whether the target lacks an object that has checksums, which its length alone tells."""
+        try:
+            there = self._target.stat(name)
+        except NotFound:
+            return True
+        try:
+            here = self._origin.stat(name)
+        except NotFound:
+            return False
+        if there.length_bytes != here.length_bytes:
+            raise self._differ(name)
+        self.done.present += 1
+        return False
+
+    def _wanted(self, prefix: str, *, compares: bool) -> Iterator[StoredObject]:
         """Yield the objects to copy, ascending: both listings are in the same order."""
-        there = self._target.list("")
+        there = self._target.list(prefix)
         other = next(there, None)
-        for stored in self._origin.list(""):
+        for stored in self._origin.list(prefix):
             if self._trace is not None and self._trace.is_below(self._origin, stored.name):
+                self.is_inside = True
                 raise InvalidRequest(
                     f"{self._target!r} lies inside the present place, {self._origin!r}",
                     remedy="choose another prefix or directory",
@@ -152,20 +209,23 @@ class TierCopy:
             name = stored.name.encode()
             while other is not None and other.name.encode() < name:
                 other = next(there, None)
-            if stored.name == MARK_NAME or stored.name.startswith(PROBE_DIRECTORY) or left_slot(stored.name):
-                continue  # they tell of the place
+            if _is_of_the_place(stored.name):
+                continue
             if not self._is_ours(stored.name):
                 continue
             if other is None or other.name != stored.name:
                 yield stored
                 continue
             if not stored.name.startswith(_WITH_CHECKSUMS) and self._differs(stored, other, compares=compares):
-                raise DataLoss(
-                    f"{printable(stored.name)} has other bytes in {self._target!r} than in {self._origin!r}",
-                    remedy="if the one there is wrong, remove it, and run it again",
-                )
+                raise self._differ(stored.name)
             self.done.present += 1
             self._meter(stored.length_bytes, stored.name, 1)
+
+    def _differ(self, name: str) -> DataLoss:
+        return DataLoss(
+            f"{printable(name)} has other bytes in {self._target!r} than in {self._origin!r}",
+            remedy="if the one there is wrong, remove it, and run it again",
+        )
 
     def _is_ours(self, name: str) -> bool:
         try:
@@ -247,6 +307,11 @@ class TierCopy:
             self._server_copies = False
             log.info("the server does not copy, so the bytes pass through here: %s", exc)
             return None
+
+
+def _is_of_the_place(name: str) -> bool:
+    """Return whether an object tells of the place that it is in."""
+    return name in (MARK_NAME, MOVING_NAME) or name.startswith(PROBE_DIRECTORY) or left_slot(name) is not None
 
 
 class _StoredSource:

@@ -46,7 +46,7 @@ def _cold_choice(
 @server_options()
 @click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
-@click.option("--left-place", is_flag=True, help="Recover from a place that a move left, if the new one is lost.")
+@click.option("--left-place", is_flag=True, help="Recover from a place that a move left, or has not filled yet.")
 def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **place: Any) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
@@ -55,7 +55,8 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
     (store.toml) are not in the bucket. A killed recovery leaves a directory that is not a store: remove
     it and start again.
 
-    A place that `tierfs move` left names the new one and is refused: what came since is in the new one alone.
+    A place that `tierfs move` left names the new one and is refused: what came since is in the new one alone. So
+    is a place that a move has not filled yet, where objects are missing.
 
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
     and policies are lost. It reads every object once.
