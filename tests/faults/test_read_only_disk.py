@@ -205,6 +205,8 @@ def test_a_process_that_lives_on_writes_when_the_disk_does_and_its_children_read
     with read_only(tmp_path / "disk", tmp_path / "seen"), open_store(tmp_path / "seen/store") as store:
         with store.metadata.read() as txn, pytest.raises(ReadOnlyDisk):
             store.metadata.write().__enter__()
+        with pytest.raises(ReadOnlyDisk):
+            store.engine.open_writer("live")
         child = os.fork()
         if not child:
             with store.metadata.read() as txn:
@@ -220,6 +222,25 @@ def test_a_process_that_lives_on_writes_when_the_disk_does_and_its_children_read
             store.metadata.last_transaction_id()  # another thread's look, while this one reads
             assert [row.name for _, row in txn.scan(SEGMENTS) if row.name == "live"]
         assert writes(store)
+        with closing(store.engine.open_writer("live")) as writer:  # its locks could only be looked at
+            writer.append(b"more\n")
+
+
+@pytest.mark.slow
+def test_a_store_that_nobody_has_locked_yet_is_read(tmp_path: Path) -> None:
+    """As a copy without its locks, or a store that was only written to: the files cannot be made either."""
+    (tmp_path / "disk").mkdir()
+    live = filled_store(tmp_path / "disk/store")
+    for lock in (live / "locks").iterdir():
+        lock.unlink()
+    with read_only(tmp_path / "disk", tmp_path / "seen") as seen:
+        for words in ("status", "info live", "gc", "check", "ls", "cat live"):
+            done = tierfs(*words.split(), store=seen / "store", check=False)
+            assert (done.code, done.err.count(SAID)) == (0, 1), (words, done)
+        with mounted(seen / "store", tmp_path / "mnt", says=SAID) as point:
+            assert (point / "live").read_bytes() == LOCAL
+        done = tierfs("append", "live", store=seen / "store", stdin=b"x", check=False)
+        assert (done.code, "read-only" in done.err) == (4, True), done
 
 
 def writes(store: Store) -> bool:

@@ -77,8 +77,12 @@ def hold(path: Path, clock: Clock) -> Iterator[None]:
 
 
 def current(path: Path) -> Holder | None:
-    """Return the living holder, or None."""
-    with closing(LockFile(path)) as file:
+    """Return the living holder, or None, as where nobody was one yet. Makes no file: the disk may be read-only."""
+    try:
+        file = LockFile(path, looks=True)
+    except FileNotFoundError:
+        return None
+    with closing(file):
         return _read(file.fd) if file.is_locked() else None
 
 
@@ -90,8 +94,7 @@ def server_of(store: Path, device: str) -> Holder | None:
     """
     path = StorePaths(store).mount(device)
     try:
-        with closing(LockFile(path, looks=True)) as file:
-            return _read(file.fd) if file.is_locked() else None
+        return current(path)
     except OSError:
         return None
 

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -38,17 +39,20 @@ class LockFile:
     def __init__(self, path: Path, *, looks: bool = False) -> None:
         """Open the file, made when it is missing; raises OSError. `looks`: only to see locks, and nothing is made.
 
-        So it is on a read-only disk, in any case.
+        On a read-only disk locks can be seen alone, until it takes changes.
         """
         self._path = path
         self._pid = os.getpid()
+        self._looks = looks
         self._may_lock = not looks
+        self._opening = threading.Lock()
         try:
             self._fd = os.open(path, _TO_LOOK) if looks else osio.open_or_create(path)
         except OSError as exc:
-            if exc.errno != errno.EROFS or not path.exists():
+            if exc.errno != errno.EROFS:
                 raise
-            self._fd = os.open(path, _TO_LOOK)
+            # Nobody has a lock of a file that is not there, and nobody can make it.
+            self._fd = os.open(path, _TO_LOOK) if path.exists() else os.memfd_create(path.name)
             self._may_lock = False
         guards.register(self)
 
@@ -73,11 +77,26 @@ class LockFile:
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
         """Take the lock without waiting; False when another open file holds a conflicting one.
 
-        Raises OSError, EROFS where the file could not be opened to be written to.
+        Raises OSError, EROFS while the disk is read-only.
         """
+        fd = self.fd
         if not self._may_lock:
+            self._open_again(fd)
+        return _set(fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start, length)
+
+    def _open_again(self, fd: int) -> None:
+        """Make the descriptor one that can lock. Raises OSError, EROFS while the disk is read-only."""
+        if self._looks:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._path))
-        return _set(self.fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start, length)
+        with self._opening:
+            if self._may_lock:  # by another thread, whose lock would end with its open file
+                return
+            opened = osio.open_or_create(self._path)
+            try:
+                os.dup2(opened, fd, inheritable=False)
+            finally:
+                os.close(opened)
+            self._may_lock = True
 
     def lock_within(self, timeout_s: float) -> bool:
         """Take the lock of the whole file as soon as it is free; False when another open file still has it then."""
