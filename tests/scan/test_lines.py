@@ -20,12 +20,13 @@ from tests.scan.scanning import Row, fill, planned, scan_lines, store_of
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.scan.extents import PlaceConnections
-from tierfs.scan.fetching import ScanFetcher
+from tierfs.scan.fetching import Request, ScanFetcher
 from tierfs.scan.line_format import BLOCK_BYTES, LineFormat, Mode, Separator
-from tierfs.scan.lines import read_whole
+from tierfs.scan.lines import read_lines, read_whole
 from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection
 from tierfs.scan.stream import Records, Stream, StreamRead
+from tierfs.types import MIB
 
 ANY = Separator()
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -111,6 +112,72 @@ def test_any_cuts_of_any_lines_are_the_lines(
                 assert sorted(found) == sorted(expected)
         finally:
             verbs.delete(shared, "d", recursive=True)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3])
+@pytest.mark.parametrize("text", [None, b"\r\n", b"||", b"|-|"])
+def test_a_line_s_end_may_lie_in_several_blocks(
+    store: app.Store, text: bytes | None, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfs.scan.lines.BLOCK_BYTES", block_bytes)
+    data = (text or b"\r").join([b"1234", b"1", b"123", b"12345|", b"12"])
+    fill(store, data)
+    form = LineFormat(Separator(text))
+    for split_bytes in (5, 100):
+        rows = sorted(row for some in scan_lines(store, form, split_bytes, Selection()) for row in some)
+        assert rows == lines_of(data, Separator(text))
+
+
+def read_of_parts(
+    store: app.Store, form: LineFormat, split_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[list[int], list[int]]]:
+    """Of each split, the lengths of its lines, and of the requests that it made."""
+    fetch, asked = ScanFetcher._fetch, list[int]()
+
+    def counted(self: ScanFetcher, wanted: tuple[Request, bytearray]) -> object:
+        asked.append(wanted[0].range.length_bytes)
+        return fetch(self, wanted)
+
+    monkeypatch.setattr(ScanFetcher, "_fetch", counted)
+    place, parts = planned(store, Selection(), Sizes(max_partition_bytes=split_bytes, open_cost_bytes=1), form.reach)
+    done = []
+    for partition in parts:
+        with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
+            lines = list(read_lines(fetcher, partition, form, with_offsets=False))
+        done.append(([len(line.as_py()) for _, some in lines for line in some.values], [*asked]))
+        asked.clear()
+    return done
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_line_of_many_splits_is_read_once_by_that_in_which_it_begins(
+    roomy: app.Store, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others read their own bytes, and a block in which they begin; they look for no end of it behind theirs."""
+    monkeypatch.setattr("tierfs.scan.lines._MOST_BEHIND_BYTES", 2 * MIB)
+    long, split_bytes, block = 12 * MIB, MIB // 4, 1 << 17
+    fill(roomy, b"a" + end + b"x" * long + end + b"b" + end, cold_bytes=6 * MIB)
+    form = LineFormat(Separator(None if end == b"\n" else end), max_line_bytes=long)
+    searched, complete = list[int](), Separator.complete_bytes
+
+    def counted(self: Separator, data: bytes, *, final: bool) -> int:
+        searched.append(len(data))
+        return complete(self, data, final=final)
+
+    monkeypatch.setattr(Separator, "complete_bytes", counted)
+    done = read_of_parts(roomy, form, split_bytes, monkeypatch)
+    assert len(done) >= 40
+    assert sorted(length for lengths, _ in done for length in lengths) == [1, 1, long]
+    first, others = (
+        [asked for lengths, asked in done if long in lengths],
+        [asked for lengths, asked in done if not lengths],
+    )
+    assert len(first) == 1
+    assert max(first[0]) <= 2 * MIB + 2 * block
+    assert sum(first[0]) <= long + 2 * MIB + 2 * block * len(first[0])
+    assert others
+    assert max(map(sum, others)) <= split_bytes * 5 // 4 + 2 * block
+    assert sum(searched) <= 4 * long, "a line is not searched again with each block that arrives"
 
 
 def test_a_line_over_the_limit_is_refused(store: app.Store) -> None:

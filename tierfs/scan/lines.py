@@ -19,10 +19,11 @@ from tierfs.scan.extents import Extent, clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
 from tierfs.scan.line_format import BLOCK_BYTES, BYTE_ORDER_MARK, UTF_8, LineFormat, Mode
 from tierfs.scan.planning import Part, Partition
-from tierfs.types import ByteRange
+from tierfs.types import MIB, ByteRange
 
-# First read past a part's end, for the rest of its last line; each further one is four times as long.
+# First read past a part's end, for the rest of its last line; each further one is four times as long, up to the most.
 _FIRST_BEHIND_BYTES = 64 * 1024
+_MOST_BEHIND_BYTES = 16 * MIB
 
 _ENDLESS = 1 << 62
 
@@ -94,7 +95,7 @@ def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[
     while not reader.done:
         wanted = reader.behind(size_bytes)
         yield from reader.feed(fetcher.read(number, clip(reader.part.extents, wanted)))
-        size_bytes *= 4
+        size_bytes = min(size_bytes * 4, _MOST_BEHIND_BYTES)
 
 
 class _PartReader:
@@ -106,15 +107,20 @@ class _PartReader:
         self._form = form
         self._separator = form.separator
         self._with_offsets = with_offsets
+        self._most_bytes = form.max_line_bytes
         owned, pinned = part.owned, part.pinned
         self._skips = owned.start > pinned.start
         """Whether the first line is still to be found."""
         start = max(pinned.start, owned.start - form.separator.before_bytes) if self._skips else owned.start
         self.first = ByteRange(start, owned.end)
         """The range that is read in any case."""
-        self._rest = b""
+        self._begun: list[bytes] = []
+        """Blocks of the line that has no end yet: joined once, as a long one has many."""
+        self._begun_bytes = 0
+        self._tail = b""
+        """The end of them, in which the line's end may begin."""
         self._at = start
-        """Offset of the first byte of the rest."""
+        """Offset of the first byte of it."""
         self._read = start
         self.done = not owned
 
@@ -151,16 +157,35 @@ class _PartReader:
         for at in range(0, size_bytes, BLOCK_BYTES):
             block = view[at : at + BLOCK_BYTES]
             self._read += len(block)
-            yield from self._take(b"".join((self._rest, block)))
+            if self._is_inside(block):
+                self._keep(bytes(block))
+                continue
+            data = b"".join((*self._begun, block))
+            self._begun, self._begun_bytes, self._tail = [], 0, b""
+            yield from self._take(data)
             if self.done:
                 return
+
+    def _keep(self, data: bytes) -> None:
+        """Keep bytes of a line for those that follow."""
+        before = self._separator.before_bytes
+        self._begun.append(data)
+        self._begun_bytes += len(data)
+        self._tail = (self._tail + data[-before:])[-before:]
+
+    def _is_inside(self, block: bytes | memoryview) -> bool:
+        """Return whether the line that has begun has no end in this block, and is not too long yet."""
+        size_bytes = self._begun_bytes + len(block)
+        if self._skips or not self._begun or self._read >= self.part.pinned.end or size_bytes > self._most_bytes:
+            return False
+        return not self._separator.complete_bytes(b"".join((self._tail, block)), final=False)
 
     def _take(self, data: bytes) -> Iterator[Lines]:
         final = self._read >= self.part.pinned.end
         if self._skips:
             data = self._skipped(data, final=final)
         if self._at >= self.part.owned.end or self._skips:
-            self._rest = data
+            self._keep(data)
             self.done = final or (self._at >= self.part.owned.end and not self._skips)
             return
         yield from self._lines(data, final=final)
@@ -170,8 +195,8 @@ class _PartReader:
         start = self._separator.first_start(data, final=final)
         if start is None:
             keep = min(len(data), self._separator.before_bytes)
-            if self._at + len(data) - keep >= self.part.owned.end:
-                self.done, self._skips = True, False
+            if self._at + len(data) >= self.part.owned.end:  # the line of an earlier part ends at its end or behind it
+                self._skips, keep = False, 0
             self._at += len(data) - keep
             return data[len(data) - keep :]
         self._at += start
@@ -184,10 +209,11 @@ class _PartReader:
             yield from self._last_lines(data, final=final)
             return
         whole = self._separator.complete_bytes(data, final=final)
-        self._rest = data[whole:]
+        rest = data[whole:]
+        self._keep(rest)
         if whole:
             yield self._batch(data[:whole] if whole < len(data) else data)
-        self._require_short(self._form.least_bytes(self._rest, self._at), self._at)
+        self._require_short(self._form.least_bytes(rest, self._at), self._at)
         self.done = self._at >= self.part.owned.end
 
     def _last_lines(self, data: bytes, *, final: bool) -> Iterator[Lines]:
@@ -196,15 +222,15 @@ class _PartReader:
         ended = not (final and whole < len(data))  # else the last line has no end of its own
         text = data[:whole] if ended else data
         if not text:
-            self._rest = data
-            self._require_short(self._form.least_bytes(self._rest, self._at), self._at)
+            self._keep(data)
+            self._require_short(self._form.least_bytes(data, self._at), self._at)
             return
         owned_bytes = self.part.owned.end - self._at
         if len(text) > owned_bytes:
             text = self._cut(text, owned_bytes)
             ended = ended or len(text) < len(data)
         yield self._batch(text, ended=ended)
-        self._rest = data[len(text) :]
+        self._keep(data[len(text) :])
         self.done = final or self._at >= self.part.owned.end
 
     def _cut(self, text: bytes, owned_bytes: int) -> bytes:
