@@ -209,6 +209,21 @@ async def test_what_was_not_kept_of_a_dropped_head_is_gone(start: int) -> None:
         await operations._after_tail(known, reading, start, 100)
 
 
+async def test_a_dropped_head_s_page_is_kept_for_those_who_come_later() -> None:
+    """Others have read on meanwhile, and the file ends in another page."""
+    known = InodeEntry(EntryKind.SEGMENT, 1, start_offset=10)
+    known.note_tail(10, b"kept")
+    reading: Any = Reading(14, b"+new")
+    for _ in range(2):
+        assert await operations._after_tail(known, reading, 10, 100) == b"kept+new"
+        assert await operations._after_tail(known, reading, 13, 100) == b"t+new"
+        known.note_tail(5000, bytes(5000))
+    with pytest.raises(Fenced):
+        await operations._after_tail(known, reading, 9, 100)
+    with pytest.raises(Fenced):
+        await operations._after_tail(known, Reading(13, b"?"), 10, 100)  # type: ignore[arg-type]
+
+
 def test_a_kept_page_gives_only_what_it_has() -> None:
     known = InodeEntry(EntryKind.SEGMENT, 1, start_offset=100)
     known.note_tail(4000, bytes(range(200)) + b"end!")  # of the segment; the file's second page begins at 4196

@@ -16,6 +16,7 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
 from tierfs.app.store import Store
+from tierfs.fuse.last_pages import LOOK_S
 from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -135,6 +136,26 @@ def test_a_reader_behind_a_dropped_head_goes_on(store: Store, mount: Mount, kept
             assert os.read(tail, 1 << 20) == reference(end, end + 3000)
         for offset in range(0, size, 1000):
             assert pread_or_errno(tail, offset) in (errno.ESTALE, reference(offset, offset + 1000))
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [(1, 0), (9, 4), (4095, 0), (4096, 0), (4097, 0), (CUT + 5000, 0), (CUT + 5000, 9)]
+)
+def test_a_reader_at_the_end_goes_on_though_nobody_has_read_the_last_page(
+    store: Store, mount: Mount, size: int, kept: int
+) -> None:
+    """`tail -n 0 -f` of a log whose bytes are all dropped before its next line."""
+    name = f"waiting/{size}.{kept}"
+    append(store, name, reference(0, size))
+    with opened(mount().path / name) as waiting:
+        os.lseek(waiting, 0, os.SEEK_END)
+        assert not eventually(lambda: False, within_s=4 * LOOK_S), "the mount has read the page by now"
+        cut(store, name, size - kept)
+        append(store, name, reference(size, size + 3000))
+        assert eventually(lambda: size_of(waiting) == size + 3000)
+        assert os.read(waiting, 1 << 20) == reference(size, size + 3000)
+        for offset in range(0, size, 1000):
+            assert pread_or_errno(waiting, offset) in (errno.ESTALE, reference(offset, offset + 1000))
 
 
 def test_tail_goes_on_behind_a_dropped_head(store: Store, mount: Mount) -> None:

@@ -50,6 +50,9 @@ class InodeEntry:
     """
     tail_end: int = 0
     """Offset in the segment."""
+    head: bytes = b""
+    """The bytes before a dropped head in its page, up to `head_end`, for readers that others have left behind."""
+    head_end: int = 0
 
     def note_tail(self, start: int, data: Buffer) -> None:
         """Keep the file's last page out of bytes of the segment that were read up to its end."""
@@ -62,6 +65,15 @@ class InodeEntry:
         """Return bytes of the segment out of the last page; None where it has not all of them."""
         first = self.tail_end - len(self.tail)
         return self.tail[start - first : end - first] if first <= start < end <= self.tail_end else None
+
+    def before_head(self, start: int, head: int) -> bytes | None:
+        """Return the bytes from `start` to a dropped head, which begins at `head`; None where not all are kept."""
+        if self.head_end == head and head - start <= len(self.head):
+            return self.head[len(self.head) - (head - start) :]
+        gone = self.tail_between(start, head)
+        if gone is not None:
+            self.head, self.head_end = gone, head
+        return gone
 
     def opened(self, segment: pb.SegmentRecord) -> int:
         """Count one more handle of the inode; return the file's size."""

@@ -26,6 +26,7 @@ from tierfs.fuse.errors import operation, reported
 from tierfs.fuse.forgotten import ForgottenInodes
 from tierfs.fuse.growth import GrowingFiles, forget_attributes
 from tierfs.fuse.inodes import InodeEntry, Inodes
+from tierfs.fuse.last_pages import LastPages
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.tree import DOTS, DirectoryListing, Tree
 from tierfs.metadata import directories
@@ -71,7 +72,7 @@ async def _after_tail(known: InodeEntry, reading: ReadHandle, start: int, size: 
     A reader behind them goes on. Raises Fenced where they are not at hand.
     """
     begin = reading.segment.start_offset
-    gone = known.tail_between(start, begin)
+    gone = known.before_head(start, begin)
     if gone is None or begin - start > size:
         raise Fenced(f"bytes from {start} on are gone")
     return gone + bytes(await reading.read(begin, size - len(gone)))
@@ -122,6 +123,7 @@ class Operations(ReadOnlyOperations):
         self._options = options
         reader.mount_option = options.read_priority
         self._forgotten = ForgottenInodes(metadata)
+        self.last_pages = LastPages(reader, lambda handle: handle in self._files_open)
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
@@ -217,6 +219,8 @@ class Operations(ReadOnlyOperations):
         handle = self._new_handle(inode, opener)
         file = _OpenFile(opener, known, SegmentId(known.id), segment.start_offset, paged)
         self._files_open[handle] = file
+        if paged and known.sealed_end is None:
+            self.last_pages.opened(handle, known, segment.length)
         self._reader.open_handles.opened(file.segment_id, file.opener)
         return pyfuse3.FileInfo(fh=handle, direct_io=not paged, keep_cache=keep)
 

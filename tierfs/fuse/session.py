@@ -118,6 +118,7 @@ class MountSession:
                     operations.growth.nursery = nursery
                     nursery.start_soon(self._obey, signals, nursery.cancel_scope)
                     nursery.start_soon(watcher.run, self._settings.poll_s)
+                    nursery.start_soon(operations.last_pages.run)
                     nursery.start_soon(self._reader.local.let_go)
                     for task in self._tasks:
                         nursery.start_soon(task)
