@@ -70,7 +70,7 @@ def of_page(page: Path) -> Iterator[Code]:
 
 @cache
 def of_pages() -> tuple[Code, ...]:
-    """Return the code of all pages but the changelog, which names what was before."""
+    """Return the code of all pages but the changelog, which also names what was before."""
     return tuple(code for page in PAGES for code in of_page(page))
 
 
