@@ -84,8 +84,8 @@ def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _TruncatePlan:
         )
     if before_offset > segment.length:
         raise InvalidRequest(
-            f"cannot truncate {names.printable(name)} before {before_offset}: its length is {segment.length}",
-            remedy=f"truncate it before {segment.length} to empty it",
+            f"cannot trim {names.printable(name)} before {before_offset}: its length is {segment.length}",
+            remedy=f"trim it before {segment.length} to empty it",
         )
     if before_offset <= segment.start_offset:
         return _TruncatePlan(segment, segment.start_offset, [], [])
