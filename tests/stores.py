@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierfs.chunkstore.bounded import BoundedStorage
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -37,8 +38,23 @@ from tierfs.types import ROOT_DIRECTORY, Ack, LocationId, Tier
 
 LOCATION = LocationId(1)
 ALL_CHUNKS = 1 << 30
-# Appends that the cold tier acknowledges wait for no others, nor for a server that fails.
-AT_ONCE = AckSettings(delay_s=0, deadline_s=0.001)
+# Appends that the cold tier acknowledges wait for no others; of their deadline the pauses pass at once, see Pauses.
+AT_ONCE = AckSettings(delay_s=0, deadline_s=60)
+
+
+class Pauses:
+    """The clock of deadlines: pauses pass at once, and nothing else takes time."""
+
+    def __init__(self) -> None:
+        self._passed_s = 0.0
+
+    def monotonic_s(self) -> float:
+        """Return how long all pauses were."""
+        return self._passed_s
+
+    def sleep(self, pause_s: float) -> None:
+        """Let a pause pass."""
+        self._passed_s += pause_s
 
 
 class KeptOpen(Wrapped):
@@ -67,6 +83,8 @@ class TestStore:
     """Any other place for the cold tier."""
     places: dict[str, ChunkStorage] = field(default_factory=dict)
     """Places that have an address, by their URL."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """Of the appends that the cold tier acknowledges."""
     alive: bool = True
     """False between the death of its process and the next one's start."""
     paths: StorePaths = field(init=False)
@@ -99,8 +117,9 @@ class TestStore:
 
     def cold_tier(self) -> tuple[Publisher, ColdTier]:
         """Return the cold tier, as a process connects to it."""
-        publisher = Publisher(self.metadata, self.cold)
-        return publisher, ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
+        cold = BoundedStorage(self.cold)
+        publisher = Publisher(self.metadata, cold)
+        return publisher, ColdTier(LOCATION, cold, publisher.require_recent_ownership, publisher.require_place)
 
     def append(self, name: str, *parts: bytes, seal: bool = False, ack: Ack | None = None) -> None:
         """Append each part on its own, then close the writer."""
@@ -181,7 +200,8 @@ class TestStore:
         return Engine(self.metadata, self.files, writers, self.clock, WriteSettings(), self._pool)
 
     def _pool(self, descriptors: ChunkDescriptors) -> AppendPool:
-        return AppendPool(self.metadata, descriptors, self.ack, self.cold_tier)
+        pauses = self.pauses
+        return AppendPool(self.metadata, descriptors, self.ack, self.cold_tier, clock=pauses, sleep=pauses.sleep)
 
     @classmethod
     def around(cls, path: Path, metadata: MetadataStore, cold: ChunkStorage, settings: OffloadSettings) -> TestStore:

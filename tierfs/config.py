@@ -217,8 +217,8 @@ class AckSettings:
     ] = 0.02
     deadline_s: Annotated[
         Seconds,
-        "Time after which an append fails whose bytes are stored while the journal does not take their entry; as "
-        "`read.deadline_s`.",
+        "Time from the call of an append with `ack=cold`, or of the commit of a distributed write, to its end, "
+        "whatever it waits for: others, requests and their repeats, the journal. As `read.deadline_s`.",
     ] = 90.0
 
 

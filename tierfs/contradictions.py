@@ -183,6 +183,11 @@ SETTINGS: tuple[Rule[Settings], ...] = (
         "a read has no time for a second try",
     ),
     Rule(
+        ("ack.delay_s", "ack.deadline_s"),
+        lambda settings: settings.ack.delay_s >= settings.ack.deadline_s,
+        "an append would end before the object is sent that it waits for",
+    ),
+    Rule(
         ("read.max_window_bytes", "read.budget_bytes"),
         lambda settings: settings.read.budget_bytes < settings.read.max_window_bytes != ReadSettings().max_window_bytes,
         "a reader runs ahead no further than the memory reaches",

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from itertools import islice
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -218,7 +219,7 @@ class Pool:
 
     def _submit(self, work: Callable[[T], R], item: T) -> Future[R]:
         try:
-            return self._executor.submit(work, item)
+            return self._executor.submit(copy_context().run, work, item)  # a deadline in force is the call's too
         except RuntimeError as exc:  # shut down
             raise self._closed() from exc
 

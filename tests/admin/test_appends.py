@@ -95,7 +95,7 @@ def test_appends_that_the_bucket_acknowledges_are_told_when_it_has(served: Serve
 def test_an_append_that_the_journal_does_not_name_is_not_to_be_repeated(path: Path) -> None:
     """The bytes are in the segment: the answer says where to go on, and no client takes it for one to try again."""
     journal = path.parent / "cold" / "journal"
-    with serving(path, "[ack]\ndeadline_s = 0.2") as served:
+    with serving(path, "[ack]\ndeadline_s = 3") as served:
         assert served.ask("PATCH", "/v1/policy/", b'{"ack": "cold"}').status == 200
         assert served.ask("POST", "/v1/append/s", b"before").status == 200
         journal.rename(journal.with_name("away"))
@@ -104,7 +104,7 @@ def test_an_append_that_the_journal_does_not_name_is_not_to_be_repeated(path: Pa
         assert (told.status, told.json["error"], told.json["end"]) == (504, "Unconfirmed", 12)
         assert "retry-after" not in told.headers
         with pytest.raises(Unconfirmed, match="12") as caught:
-            client.append(served.socket, "s", b"too", None, seal=False)
+            client.append(served.socket, "s", b"too", None, seal=False, answer_s=60)
         assert caught.value.end == 15
         assert served.ask("GET", "/v1/bytes/s").body == b"beforestoredtoo"
         journal.unlink()

@@ -149,9 +149,9 @@ def test_a_body_that_was_sent_is_in_doubt(monkeypatch: pytest.MonkeyPatch, tmp_p
     with listen._unix_socket(tmp_path / "s") as sock:
         sock.listen()
         with pytest.raises(Unavailable, match="not known"):
-            client.append(tmp_path / "s", "s", b"x", None, seal=False)
+            client.append(tmp_path / "s", "s", b"x", None, seal=False, answer_s=60)
         answers.append(ConnectionResetError("cut"))
-        assert client.append(tmp_path / "s", "s", b"x", None, seal=False) is None
+        assert client.append(tmp_path / "s", "s", b"x", None, seal=False, answer_s=60) is None
 
 
 def test_clients_that_come_back_share_a_group(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:

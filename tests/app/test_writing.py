@@ -16,6 +16,7 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.stores import Pauses
 from tierfs.app import batch_write
 from tierfs.app import store as app
 from tierfs.app.upload_task import Acknowledge, WriteJob
@@ -24,6 +25,7 @@ from tierfs.holder import lock
 from tierfs.journal.publish import Publisher
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system.deadlines import Deadline
 from tierfs.tiering.batch_job import Written
 from tierfs.types import MIB
 
@@ -155,9 +157,11 @@ def test_a_write_that_is_superseded_before_its_commit_fails(store: app.Store, tm
 
 @contextmanager
 def silent_journal(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let every PUT of a slot fail, and the commit's deadline pass at once."""
+    """Let every PUT of a slot fail, and the pauses of the commit's deadline pass at once."""
     with monkeypatch.context() as patch:
-        patch.setattr(batch_write, "_PUBLISH_WAIT_S", 0.0)
+        pauses = Pauses()
+        patch.setattr(batch_write, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
+        patch.setattr(batch_write, "sleep", pauses.sleep)
         patch.setattr(Publisher, "_create", lambda *_: (_ for _ in ()).throw(Unavailable("503")))
         yield
 
@@ -206,7 +210,9 @@ def test_a_commit_waits_for_a_holder_that_cannot_publish_and_fails(
     store: app.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, uploaded = upload_of(store)
-    monkeypatch.setattr(batch_write, "_PUBLISH_WAIT_S", 0.2)
+    pauses = Pauses()
+    monkeypatch.setattr(batch_write, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
+    monkeypatch.setattr(batch_write, "sleep", pauses.sleep)
     with lock.hold(store.paths.holder, store.clock), pytest.raises(Unavailable, match="the holder has not published"):
         batch_write.commit(store, job, uploaded, 1)
     assert batch_write.commit(store, job, uploaded, 1).published

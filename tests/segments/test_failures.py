@@ -23,8 +23,9 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.segments import delete
 from tierfs.segments.append import PendingAppend
-from tierfs.segments.group_commit import MOST_UNSURE, AppendCall, GroupCommit
+from tierfs.segments.group_commit import AppendCall, GroupCommit
 from tierfs.segments.ownership import WriterLocks
+from tierfs.segments.unsure_files import MOST_UNSURE
 from tierfs.types import ByteRange, Tier
 
 

@@ -36,6 +36,9 @@ class Gate:
         """Method and path of all HTTP requests so far, without TLS."""
         self.close_after_bytes: int | None = None
         """Close the gate by itself once so much was forwarded."""
+        self._held_up: re.Pattern[bytes] | None = None
+        self.held_up: list[str] = []
+        """Requests that were kept back."""
         self.open()
 
     @property
@@ -44,8 +47,9 @@ class Gate:
         return f"http://127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        """Forward everything, what was silenced too."""
+        """Forward everything, what was silenced or held up too."""
         self._flows.set()
+        self._held_up = None
         if self._listener is None:
             self._listener = socket.create_server(("127.0.0.1", self._port))
             self._port = self._listener.getsockname()[1]
@@ -68,7 +72,22 @@ class Gate:
 
     def silence(self) -> None:
         """Take connections and bytes and forward none."""
+        self._held_up = None
         self._flows.clear()
+
+    def hold_up(self, requests: str) -> None:
+        """Keep each HTTP request back whose first line matches, until the gate opens, and forward all others."""
+        self._held_up = re.compile(requests.encode())
+        self._flows.clear()
+
+    def _waits(self, piece: bytes, *, of_client: bool) -> None:
+        """Wait until a piece may be forwarded."""
+        held_up = self._held_up
+        if held_up is None:
+            self._flows.wait()
+        elif of_client and (match := _REQUEST.match(piece)) is not None and held_up.search(match[1]):
+            self.held_up.append(match[1].decode())
+            self._flows.wait()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -94,7 +113,7 @@ class Gate:
                         return
                     if key.fileobj is client:
                         self.requests += (match[1].decode() for match in _REQUEST.finditer(piece))
-                    self._flows.wait()
+                    self._waits(piece, of_client=key.fileobj is client)
                     key.data.sendall(piece)
                     if key.data is client:
                         self._count(len(piece))

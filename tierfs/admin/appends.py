@@ -24,6 +24,7 @@ from tierfs.metadata import append_keys, directories, policies
 from tierfs.metadata.append_key_record import AppendKeyRecord
 from tierfs.metadata.append_keys import AppendKey
 from tierfs.segments.writer import PlannedAppend, SegmentWriter, append_all
+from tierfs.system.deadlines import Deadline
 from tierfs.types import Ack, ByteRange
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class _Queued:
     expected_offset: int | None
     seal: bool
     key: str | None
+    deadline: Deadline
     answer: asyncio.Future[ByteRange]
     was_made: bool = False
     """Whether an earlier request has made the append."""
@@ -87,12 +89,14 @@ class Appends:
     ) -> tuple[ByteRange, bool]:
         """Append bytes to a segment, which is made where it is missing; return their range, once they are durable.
 
+        One that the bucket acknowledges has its deadline from here on, whatever it waits for in the queues.
         The name is one that names.join returned. With `key` an append that was made under it is not made again: its
         range is returned, and that it was. Raises Refused for the key of another append, and as Engine.open_writer and
         SegmentWriter.append, with nothing appended.
         """
         answer: asyncio.Future[ByteRange] = self._loop.create_future()
-        queued = _Queued(name, data, expected_offset, seal, key, answer)
+        deadline = Deadline.after(self._store.settings.ack.deadline_s, "ack.deadline_s")
+        queued = _Queued(name, data, expected_offset, seal, key, deadline, answer)
         if key is None:
             return await self._made(queued), False
         first = self._keyed.setdefault((name, key), queued)
@@ -185,8 +189,10 @@ class Appends:
                     queued.was_made = True
                     results[at] = self._again(queued, made), False
                     continue
+                with queued.deadline.in_force():
+                    writer = self._writer(queued.name, now_s)
                 planned[at] = PlannedAppend(
-                    self._writer(queued.name, now_s), queued.data, queued.expected_offset, queued.seal, key
+                    writer, queued.data, queued.expected_offset, queued.seal, key, queued.deadline
                 )
             except Exception as exc:
                 results[at] = unexpected(exc, names.printable(queued.name)), False
@@ -227,7 +233,8 @@ class Appends:
     def _confirm_slowly(self, queued: _Queued, made: AppendKeyRecord, ack: Ack) -> None:
         result: ByteRange | TierfsError = made.range
         try:
-            self._store.engine.confirm(queued.name, made.range, ack)
+            with queued.deadline.in_force():
+                self._store.engine.confirm(queued.name, made.range, ack)
         except Exception as exc:
             result = unexpected(exc, names.printable(queued.name))
         self._loop.call_soon_threadsafe(_settle, queued, result)

@@ -14,16 +14,17 @@ from tierfs import errors
 from tierfs.errors import OffsetMismatch, StorageFull, TierfsError, Unavailable, Unconfirmed
 from tierfs.types import ByteRange
 
-# An append that is not answered by then: longer than the server lets a bucket take (a guess).
-_ANSWER_S = 120.0
-
 _CONTINUE = 100
 _OK = 200
 _MOST_HEAD_BYTES = 16 * 1024
 
 
-def append(path: Path, name: str, data: bytes, expected_offset: int | None, *, seal: bool) -> ByteRange | None:
+def append(
+    path: Path, name: str, data: bytes, expected_offset: int | None, *, seal: bool, answer_s: float
+) -> ByteRange | None:
     """Append by the server at a socket; None, with nothing appended, where none answers there, or it has no room.
+
+    `answer_s`: wait for each of its answers no longer than that, which is longer than it lets a bucket take.
 
     Raises the error of the append, and Unavailable where it is not known whether the bytes were appended.
     """
@@ -36,7 +37,7 @@ def append(path: Path, name: str, data: bytes, expected_offset: int | None, *, s
     with closing(socket.socket(socket.AF_UNIX)) as sock:
         try:
             _connect(sock, path)
-            sock.settimeout(_ANSWER_S)
+            sock.settimeout(answer_s)
             sock.sendall(head.encode())
             status, body = _answer(sock)
         except OSError:

@@ -13,9 +13,9 @@ that an executor needs: picklable, and no store.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from time import sleep
 
 from tierfs import names
 from tierfs.app import verbs
@@ -27,14 +27,16 @@ from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
 from tierfs.metadata import store as fence
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.system import deadlines
+from tierfs.system.deadlines import Deadline
 from tierfs.tiering.batch_job import BatchJobs, Written
 
 log = logging.getLogger(__name__)
 
 _WHAT = "a distributed write"
 
-# Deadline for the journal. A holder publishes each second; a bucket that does not answer for so long is away.
-_PUBLISH_WAIT_S = 30.0
+# Time of the try to publish a commit that needs no bucket: a far server answers in a second. A guess.
+_TRY_S = 5.0
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
@@ -48,9 +50,10 @@ def begin(
     as far as it is known: NoColdTier, Fenced in a replica or in a store that another one superseded, NotDirectory,
     InvalidRequest, and Conflict for a version that is too old to tell.
     """
-    require_possible(store, application, into, version)
     canonical = names.join(names.split(into))
-    plan = _jobs(store).begin(canonical)
+    with _deadline(store).in_force():
+        require_possible(store, application, into, version)
+        plan = _jobs(store).begin(canonical)
     location = store.cold_location
     assert location is not None
     application = batches.of_job(plan.job) if application is None else application
@@ -64,7 +67,8 @@ def require_possible(store: Store, application: str | None, into: str, version: 
         batches.check(application, 0)
     if application is not None and version is not None:
         is_committed(store, application, version)  # raises for one that is too old to tell
-    _require_owner(store)
+    with _deadline(store).in_force():
+        _require_owner(store)
     _jobs(store).require_possible(names.join(names.split(into)))
 
 
@@ -82,16 +86,17 @@ def commit(
     `writer`: the stream that repeats its last version; another one's is refused (Conflict).
 
     A version that was committed before is success once the journal names it: nothing is changed, and the job's objects
-    become garbage. Raises Unavailable when the journal cannot be written within the deadline: the same call, or the
-    same write again, then waits for the journal and writes nothing twice. Raises Fenced when another store turns out to
-    own the bucket.
+    become garbage. Raises Unavailable when the journal cannot be written within `ack.deadline_s` of the call: the same
+    call, or the same write again, then waits for the journal and writes nothing twice. Raises Fenced when another store
+    turns out to own the bucket.
     """
     below = f"{job.into}/" if job.into else ""
     astray = next((upload.segment for upload in uploaded if not upload.segment.startswith(below)), None)
     if astray is not None:
         raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.into)}")
-    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal, writer=writer)
-    return _acknowledged(store, done, job.application, version, acknowledge)
+    with _deadline(store).in_force():
+        done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal, writer=writer)
+        return _acknowledged(store, done, job.application, version, acknowledge)
 
 
 def repeated(
@@ -99,7 +104,8 @@ def repeated(
 ) -> Written | None:
     """Return the result of a version that was committed before; None for any other. Waits and raises as `commit`."""
     done = _jobs(store).repeated(application, version)
-    return None if done is None else _acknowledged(store, done, application, version, acknowledge)
+    with _deadline(store).in_force():
+        return None if done is None else _acknowledged(store, done, application, version, acknowledge)
 
 
 def abort(store: Store, job: WriteJob) -> int:
@@ -112,6 +118,10 @@ def is_committed(store: Store, application: str, version: int) -> bool:
     batches.check(application, version)
     with store.metadata.read() as txn:
         return batches.is_committed(txn, application, version)
+
+
+def _deadline(store: Store) -> Deadline:
+    return Deadline.after(store.settings.ack.deadline_s, "ack.deadline_s")
 
 
 def _jobs(store: Store) -> BatchJobs:
@@ -154,7 +164,8 @@ def _acknowledged(store: Store, done: Written, application: str, version: int, a
 
 def _try_to_publish(store: Store, sequence: int, what: str) -> bool:
     try:
-        failed = verbs.settle(store)
+        with Deadline.after(_TRY_S, "a try").in_force():
+            failed = verbs.settle(store)
     except Fenced:
         raise
     except TierfsError as exc:
@@ -166,7 +177,7 @@ def _try_to_publish(store: Store, sequence: int, what: str) -> bool:
 
 def _wait_for_journal(store: Store, sequence: int, what: str, remedy: str) -> None:
     """Wait until the holder or this process has published a commit. Raises Unavailable when the time is over."""
-    until_s, pause_s = time.monotonic() + _PUBLISH_WAIT_S, _FIRST_PAUSE_S
+    pause_s = _FIRST_PAUSE_S
     while True:
         failed: TierfsError | None = None
         if not _is_published(store, sequence):
@@ -175,12 +186,12 @@ def _wait_for_journal(store: Store, sequence: int, what: str, remedy: str) -> No
             fence.require_owner(txn.store)
         if _is_published(store, sequence):
             return
-        if time.monotonic() >= until_s:
+        if deadlines.within(pause_s) < pause_s:
             raise Unavailable(
                 f"{what} is not in the bucket's journal yet: {failed or 'the holder has not published it'}",
                 remedy=remedy,
             ) from failed
-        time.sleep(pause_s)
+        sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from tierfs.app.store import Store
 from tierfs.errors import Conflict, NoColdTier, QuotaReached, StorageFull, Unavailable
+from tierfs.system import deadlines
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,10 @@ class Room:
     def __init__(
         self, store: Store, tells: Tells, *, wait_s: float | None = None, holder_wait_s: float = math.inf
     ) -> None:
-        """Wait at most `wait_s`; None: `holder_wait_s` while a holder may make room, else not at all."""
+        """Wait at most `wait_s`; None: `holder_wait_s` while a holder may make room, else not at all.
+
+        A deadline in force ends the wait before.
+        """
         self._store = store
         self._tells = tells
         self._wait_s = wait_s
@@ -81,6 +85,7 @@ class Room:
                 holder = lock.current(self._store.paths.holder)
                 limit_s = 0 if holder is None else self._holder_wait_s
                 remaining_s = since_s + (limit_s if self._wait_s is None else self._wait_s) - now_s
+                remaining_s = deadlines.within(remaining_s)
                 if remaining_s <= 0:
                     raise
                 self._warn_once(f"{exc}; waiting for {'room' if holder is None else f'{holder} to make room'}")

@@ -48,6 +48,7 @@ from tierfs.metadata.journal_state import AdoptionTimer
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.system import deadlines
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class LocatedStorage:
 
     def _connect(self) -> ChunkStorage:
         began_s = time.monotonic()
-        with self._connecting:
+        with deadlines.taken(self._connecting, f"{self!r}: connect"):
             while (place := self._place).storage is None:
                 failed = self._failed
                 if failed is not None and failed.at_s >= began_s:  # another thread tried while this one waited
@@ -217,7 +218,7 @@ class LocatedStorage:
                 if self._place is not place:
                     continue
                 try:
-                    storage = self._connector.connected(place.location)
+                    storage = self._made(place.location)
                 except TierfsError as exc:
                     self._failed = _Failed(time.monotonic(), exc)
                     raise
@@ -226,6 +227,9 @@ class LocatedStorage:
                         url = storage.range_url if isinstance(storage, RangeUrls) else _no_url
                         self._place = replace(place, storage=storage, range_url=url)
             return place.storage
+
+    def _made(self, location: LocationRecord) -> ChunkStorage:
+        return deadlines.bounded(lambda: self._connector.connected(location), f"{self!r}: connect")
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True

@@ -1,6 +1,6 @@
 """A provider as the rest of tierfs uses it: calls are bounded, repeated where that helps, and measured.
 
-The only place in tierfs that repeats a call of a storage.
+The only place in tierfs that repeats a call of a storage. None is repeated once nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
-from tierfs.system import guards
+from tierfs.system import deadlines, guards
 from tierfs.types import Tier
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class ResilientStorage(Wrapped):
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=base_delay_s, max=max_delay_s),
             retry=retry_if_exception(_passes),
-            sleep=sleep,
+            sleep=lambda pause_s: sleep(deadlines.within(pause_s)),
             before_sleep=self._note,
             reraise=True,
         )
@@ -219,6 +219,7 @@ class ResilientStorage(Wrapped):
 
     def _in_slot(self, function: Callable[[], _Result]) -> _Result:
         with self._slots, guards.abandonable:
+            deadlines.require_time("a request")  # its caller may have left while it waited for a slot
             return function()
 
     def _note(self, state: RetryCallState) -> None:
@@ -230,6 +231,8 @@ class ResilientStorage(Wrapped):
         if verb == _READ:
             level = min(level, logging.INFO)  # the reader continues, and reports the outcome itself
         error = state.outcome.exception() if state.outcome else None
+        if error is not None:
+            deadlines.note(error)
         tries = f"{state.attempt_number} of {self._attempts}"
         _log.log(level, "%s %s failed, try %s: %s", verb, printable(name), tries, error)
 
@@ -239,7 +242,9 @@ class ResilientStorage(Wrapped):
 
 def _passes(error: BaseException) -> bool:
     """Return whether a retry may succeed and is wanted; a missing mount does not return within our pauses."""
-    return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier) and not guards.is_interrupted()
+    if guards.is_interrupted() or deadlines.is_over():
+        return False
+    return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier)
 
 
 def _fail(error: Unavailable) -> NoReturn:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tierfs.errors import TierfsError, Unavailable, WrongColdTier
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore, owns_bucket
-from tierfs.system import guards
+from tierfs.system import deadlines, guards
 
 if TYPE_CHECKING:  # the journal takes 14 ms to import, which most commands that append need not
     from tierfs.chunkstore.protocol import ChunkStorage
@@ -105,7 +105,7 @@ class OwnerWatch:
             question = self._begin()
         if question is None:
             return None
-        if not question.ended.wait(WAIT_S):
+        if not question.ended.wait(deadlines.within(WAIT_S)):
             return _no_answer()
         with self._lock:
             return self._conclude(question)
@@ -140,7 +140,9 @@ class OwnerWatch:
 
     def _wait(self, question: _Question) -> None:
         """Wait for the answer, of which the caller's own transaction takes note."""
-        question.ended.wait(WAIT_S)
+        wait_s = deadlines.within(WAIT_S)
+        if not question.ended.wait(wait_s) and wait_s < WAIT_S:
+            return  # the caller has no more time; whoever changes something next waits for the answer
         with self._lock:
             if self._question is question:
                 self._note(question)

@@ -8,7 +8,7 @@ show the one before it: otherwise the place is not the store's cold tier (cold_i
 The holder publishes, and so does each process whose appends are acknowledged by the journal. They agree by the
 records: both write the entry of the same intent, and a slot that one of them creates was announced there before. The
 lock that they take in turn saves requests; nothing depends on it, so a process that is stopped while it has the lock
-delays the others by TURN_S.
+delays the others by TURN_S. All waits end by the deadline in force (system/deadlines.py).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.osio import map_os_errors
 from tierfs.parallel import Meter, OnProgress, unseen
+from tierfs.system import deadlines
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
 
@@ -92,7 +93,7 @@ class Publisher:
         WrongColdTier, and what the storage raises: then nothing is lost, and the next call continues.
         """
         entries, published = 0, Meter(report, noun="journal entry")
-        with self._one_at_a_time:
+        with deadlines.taken(self._one_at_a_time, _TURN_NAME):
             until = self._store_record().next_outbox - 1 if until is None else until
             if not self._is_queued(until):
                 return 0
@@ -121,8 +122,9 @@ class Publisher:
             lock = LockFile(path)
         with closing(lock):
             with map_os_errors(str(path)):
-                is_ours = lock.lock_within(TURN_S)
+                is_ours = lock.lock_within(deadlines.within(TURN_S))
             if not is_ours:
+                deadlines.require_time("another process has been publishing")
                 log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
             yield
 
@@ -145,7 +147,7 @@ class Publisher:
 
         Raises Fenced, WrongColdTier, and what the storage raises: then nothing is certain.
         """
-        with self._one_at_a_time:
+        with deadlines.taken(self._one_at_a_time, _TURN_NAME):
             if self._store_record().journal.intent.attempt:
                 self.publish()  # an entry in flight may be in the bucket already
             self.verify_ownership()
@@ -157,7 +159,7 @@ class Publisher:
 
     def verify_ownership(self) -> None:
         """Verify as require_ownership does, and publish nothing: it succeeds where a bucket only takes no writes."""
-        with self._one_at_a_time:
+        with deadlines.taken(self._one_at_a_time, _TURN_NAME):
             store.require_owner(self._store_record())
             self._require_newest()  # an entry in flight is recognized by its intent, and is published later
 

@@ -148,7 +148,8 @@ class Segment:
 
         Raises as `open_writer` and Writer.append, with nothing appended.
         """
-        with self.open_writer(expected_offset=expected_offset) as writer:
+        in_time = self._connection.store.engine.in_time(self.name)
+        with in_time, self.open_writer(expected_offset=expected_offset) as writer:
             # The writer may be shared: others may append between its opening and here.
             return writer._append(data, expected_offset, last=True, seal=seal)
 
@@ -270,6 +271,7 @@ class Writer:
 
         Raises OffsetMismatch, Sealed, Fenced, StorageFull, Unavailable or Closed, with nothing appended; with ack=cold
         Unconfirmed, if the bytes are in the segment and the journal is not known to name them: go on at its `end`.
+        With ack=cold it ends within the setting `ack.deadline_s`, whatever it waits for.
         """
         return self._append(data, expected_offset)
 

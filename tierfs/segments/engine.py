@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,6 +150,24 @@ class Engine:
                 raise
             self._writers[segment.id] = writer
             return writer
+
+    def in_time(self, name: str, ack: Ack | None = None) -> AbstractContextManager[None]:
+        """Bound what the block waits for as an append to a segment that begins now, the opening of its writer included.
+
+        An append that the local disk acknowledges waits for no server, and has no such bound. Raises NotDirectory and
+        InvalidRequest, as `open_writer`.
+        """
+        deadline = self._commits_of(Ack.COLD).deadline() if self._acknowledges_cold(name, ack) else None
+        return nullcontext() if deadline is None else deadline.in_force()
+
+    def _acknowledges_cold(self, name: str, ack: Ack | None) -> bool:
+        if ack is not None or self._make_pool is None:
+            return ack is Ack.COLD and self._make_pool is not None
+        path = names.join(names.split(name))
+        with self.metadata.read() as txn:
+            while directories.find(txn, path) is None:  # as the segment that is made there inherits it
+                path = path.rpartition("/")[0]
+            return policies.at(txn, path).values.ack is Ack.COLD
 
     def own_writer(self, name: str) -> SegmentWriter | None:
         """Return the open writer that this process has of a segment, or of a stream by any member's name."""

@@ -14,20 +14,19 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import Conflict, NotFound, TierfsError
-from tierfs.metadata import tables
 from tierfs.metadata.append_keys import AppendKey
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Pool
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
 from tierfs.segments.ownership import StaleBase
+from tierfs.segments.unsure_files import UnsureFiles
 from tierfs.system import guards
+from tierfs.system.deadlines import Deadline
 from tierfs.types import ByteRange
 
 log = logging.getLogger(__name__)
@@ -41,8 +40,6 @@ _LARGE_BYTES = 1024 * 1024
 # Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue.
 _RETURN_S = 0.0002
 
-# Files from which a commit has to succeed before another append is written (a guess).
-MOST_UNSURE = 16
 
 _NO_BYTES = ByteRange(0, 0)
 
@@ -54,6 +51,7 @@ class AppendCall:
         "_woken",
         "appender",
         "data",
+        "deadline",
         "entries",
         "error",
         "expected_offset",
@@ -64,6 +62,7 @@ class AppendCall:
         "leads",
         "range",
         "seal",
+        "unnamed",
     )
 
     def __init__(
@@ -76,6 +75,7 @@ class AppendCall:
         last: bool = False,
         seal: bool = False,
         key: AppendKey | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
         self.appender = appender
@@ -93,6 +93,10 @@ class AppendCall:
         self.is_settled = False
         self.leads = False
         """Whether the caller is to lead the next group."""
+        self.deadline = deadline
+        """By which it ends, where it waits for a server; None: the one that GroupCommit.deadline gives it."""
+        self.unnamed: PendingCommit | None = None
+        """Its committed change, whose publication the caller has to see to itself."""
         self._woken = threading.Lock()  # half the price of an Event
         self._woken.acquire()
 
@@ -100,9 +104,9 @@ class AppendCall:
         """Let the caller go on: the call is settled, or leads."""
         self._woken.release()
 
-    def wait(self) -> None:
-        """Wait for one `wake`."""
-        self._woken.acquire()
+    def wait(self, timeout_s: float = -1) -> bool:
+        """Wait for one `wake`; False when none came in time."""
+        return self._woken.acquire(timeout=timeout_s)
 
 
 class PendingCommit(ABC):
@@ -152,54 +156,6 @@ class Appender(Protocol):
 File = tuple[PendingCommit, ActiveChunk]
 
 
-class UnsureFiles:
-    """Chunk files of one engine's appends whose commit failed, so that whether it happened is not known yet.
-
-    A commit that was begun may be on the disk although it failed, or come back with a power loss. The next one that
-    succeeds decides: it has the failed one's number, and so writes to the same page. Files that no record names then
-    go; a process that ends before leaves them to the store's holder (garbage/orphans.py). One thread at a time.
-    """
-
-    def __init__(self, metadata: MetadataStore, files: ChunkFiles) -> None:
-        self._metadata = metadata
-        self._files = files
-        self._waiting: list[ActiveChunk] = []
-
-    def add(self, chunks: Iterable[ActiveChunk]) -> None:
-        """Let the files of a failed commit wait for the next one."""
-        self._waiting.extend(chunks)
-
-    def require_room(self) -> None:
-        """Raise the error of a commit while too many files wait, so that refused appends leave no more of them."""
-        if len(self._waiting) >= MOST_UNSURE:
-            self.settle()
-
-    def settle(self) -> None:
-        """Commit, and delete the files that no record names then. Raises what the commit raises."""
-        if not self._waiting:
-            return
-        with self._metadata.write_notes() as txn:
-            txn.update_store(last_wall_ms=txn.store.last_wall_ms)  # a commit without a change is not written
-            unnamed = self.unnamed(txn)
-        self.decided(unnamed)
-
-    def unnamed(self, txn: ReadTransaction) -> list[ActiveChunk]:
-        """Return the files that no record names; pass them to `decided` once `txn` is committed."""
-        return [chunk for chunk in self._waiting if not _is_named(txn, chunk)]
-
-    def decided(self, unnamed: Iterable[ActiveChunk]) -> None:
-        """Delete these of the waiting files; the others are named, and none waits any more."""
-        for chunk in unnamed:
-            self._files.discard(chunk.name)
-        self._waiting.clear()
-
-
-def _is_named(txn: ReadTransaction, chunk: ActiveChunk) -> bool:
-    """Return whether the object that the failed commit made is there: its number may be another's by now."""
-    record = txn.get(OBJECTS, tables.u64(chunk.object_id))
-    return record is not None and record.name == chunk.name
-
-
 class GroupCommit:
     """Of one engine. Thread-safe; close it to end its threads.
 
@@ -208,6 +164,8 @@ class GroupCommit:
 
     large_bytes = _LARGE_BYTES
     """Bytes of a group from which segments are written and synced side by side."""
+    waits_for_servers = False
+    """Whether its appends have a deadline."""
 
     def __init__(self, metadata: MetadataStore, descriptors: ChunkDescriptors) -> None:
         """Start without threads: the first group of several files starts them."""
@@ -261,7 +219,20 @@ class GroupCommit:
                     call.leads = False
                     self._lead()
                 else:
-                    call.wait()
+                    self._wait(call)
+            if call.unnamed is not None:
+                self._complete(call)
+
+    def _wait(self, call: AppendCall) -> None:
+        """Wait until a call is settled or leads. A subclass may end it before: it is settled then."""
+        call.wait()
+
+    def _complete(self, call: AppendCall) -> None:
+        """Have the change of a call that is settled named by the journal; in its caller's thread."""
+
+    def deadline(self) -> Deadline | None:
+        """Return the deadline of an append that begins now; None where it waits for no server."""
+        return None
 
     def _enqueue(self, calls: Sequence[AppendCall]) -> bool:
         """Queue calls; return whether their caller is to lead."""
@@ -280,6 +251,7 @@ class GroupCommit:
         calls: list[AppendCall] = []
         group: list[PendingCommit] = []
         later: list[AppendCall] = []
+        failed = False
         try:
             self._await_returning()
             with self._queue_lock:
@@ -288,6 +260,7 @@ class GroupCommit:
             later += self._prepare(calls, group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
+            failed = True
             later.clear()
             _fail(group, calls, exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended"))
             if not isinstance(exc, Exception):
@@ -295,8 +268,14 @@ class GroupCommit:
         finally:
             for pending in group:
                 _settle(pending)
+            if failed:
+                later += self._again(calls)
             self._pass_on(later, len(calls))
             self._answer(group, calls, later)
+
+    def _again(self, calls: Sequence[AppendCall]) -> list[AppendCall]:
+        """Return the calls of a group that failed and that the next group tries again, without their errors."""
+        return []
 
     def _take(self) -> list[AppendCall]:
         """Take the calls of a group from the queue. Called with the queue's lock."""

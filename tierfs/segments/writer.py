@@ -23,6 +23,7 @@ from tierfs.segments.append import AppendPiece, PendingAppend, Writing, joined, 
 from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit
 from tierfs.segments.ownership import Continued, StaleBase
 from tierfs.segments.seal import Moved
+from tierfs.system.deadlines import Deadline
 from tierfs.types import Ack, AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
@@ -131,8 +132,9 @@ class SegmentWriter:
         if (view or entries) and bool(entries) is not (self._segment.kind is SegmentKind.LEDGER):
             kind = "takes bytes" if entries else "is a ledger: it takes entries"
             raise InvalidRequest(f"{names.printable(self.name)} {kind}")
+        deadline = self._commits.deadline() if self._commits.waits_for_servers else None
         for _ in range(_MAX_REWRITES):
-            call = AppendCall(self, view, entries, expected_offset, last=last, seal=seal)
+            call = AppendCall(self, view, entries, expected_offset, last=last, seal=seal, deadline=deadline)
             try:
                 self._commits.submit(call)
                 return call
@@ -153,7 +155,8 @@ class SegmentWriter:
         """Return an append as a call. Raises Closed in a child of fork."""
         self._tools.require_process()
         data = memoryview(append.data).cast("B")
-        return AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal, key=append.key)
+        last, key, deadline = append.seal, append.key, append.deadline
+        return AppendCall(self, data, (), append.expected_offset, last=last, seal=last, key=key, deadline=deadline)
 
     def close(self) -> None:
         """Stop writing. Mark the chunk resumable unless the last append did; idempotent.
@@ -385,6 +388,8 @@ class PlannedAppend:
     seal: bool = False
     key: AppendKey | None = None
     """The caller has looked that no append was made under it."""
+    deadline: Deadline | None = None
+    """By which its caller has an answer, where it waits for a server; None: as if it began now."""
 
 
 def append_all(appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:

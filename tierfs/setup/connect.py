@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tierfs.chunkstore.bounded import BoundedStorage
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.link import LEAST_STREAMS, Link
 from tierfs.chunkstore.probe import ServedStorage
@@ -57,7 +58,7 @@ def wrapped(
 ) -> ChunkStorage:
     """Return the provider of a location in its wrappers, closed with them. They measure `link`; None: a new one."""
     allowed = bare if location.writable else ReadOnlyStorage(bare)
-    return ResilientStorage(
+    resilient = ResilientStorage(
         allowed,
         max_in_flight=settings.requests_in_flight,
         attempts=settings.attempts,
@@ -66,11 +67,12 @@ def wrapped(
         metrics=metrics,
         link=link or link_of(location),
     )
+    return BoundedStorage(resilient)
 
 
 def tried_once(bare: ChunkStorage) -> ChunkStorage:
     """Return a provider in a wrapper that repeats no call but one refused before the credentials were replaced."""
-    return ResilientStorage(bare)
+    return BoundedStorage(ResilientStorage(bare))
 
 
 def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:

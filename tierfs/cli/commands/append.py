@@ -7,7 +7,7 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -32,11 +32,16 @@ from tierfs.errors import (
 )
 from tierfs.parallel import Meter
 from tierfs.segments.writer import SegmentWriter
-from tierfs.system import guards
+from tierfs.system import deadlines, guards
+from tierfs.system.deadlines import Deadline
 from tierfs.types import MIB, Ack
 
 # An input that the server of the admin API appends: with more, one process gains nothing by sharing its syncs.
 _SERVED_BYTES = MIB
+
+# Wait for the server's answer to such an append, beyond the deadline that its bucket has: for other appends and the
+# local disk (a guess).
+_LOCAL_ANSWER_S = 30.0
 
 
 def check_readable(paths: Sequence[str]) -> None:
@@ -122,8 +127,10 @@ def append(
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         how = Ack(ack) if ack is not None else None
         opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over, ack=how)
-        with _telling_what_to_skip(expect_offset, skip):
-            writer = room.make(name, opened)
+        # With --wait a full disk may be waited for longer, and the deadline is that of each append alone.
+        in_time = nullcontext() if wait is not None else store.engine.in_time(name, how)
+        with _telling_what_to_skip(expect_offset, skip), in_time:
+            writer, deadline = room.make(name, opened), deadlines.current()
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
 
@@ -138,7 +145,7 @@ def append(
                 return shlex.join([*words, "--", segment, *files])
 
             with _resumable(done, again, stream, skip if STDIN in paths else None):
-                copy(stream, writer, done, room, meter, seal=seal)
+                copy(stream, writer, done, room, meter, seal=seal, first=deadline if stream.is_ready() else None)
     _tell(session, done)
 
 
@@ -155,7 +162,8 @@ def _by_server(
     if data is None:
         return None
     canonical = names.join(names.split(name))
-    done = client.append(store.paths.admin_socket, canonical, data, expected_offset, seal=seal)
+    answer_s = store.settings.ack.deadline_s + _LOCAL_ANSWER_S
+    done = client.append(store.paths.admin_socket, canonical, data, expected_offset, seal=seal, answer_s=answer_s)
     if done is None:
         stream.read_again(data)
         return None
@@ -211,9 +219,19 @@ def closing_writer(store: Store, writer: SegmentWriter) -> Iterator[SegmentWrite
 
 
 def copy(
-    stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, meter: Meter, *, seal: bool
+    stream: InputSource,
+    writer: SegmentWriter,
+    done: Acknowledged,
+    room: Room,
+    meter: Meter,
+    *,
+    seal: bool,
+    first: Deadline | None = None,
 ) -> None:
-    """Append all of a stream; `done` grows with every acknowledged block."""
+    """Append all of a stream; `done` grows with every acknowledged block.
+
+    Each block has a deadline of its own, but the first one where it has that of the opening of its writer.
+    """
 
     def add(block: InputBlock) -> None:
         with guards.deferred():  # Ctrl-C must not arrive between the commit and its note
@@ -221,11 +239,13 @@ def copy(
 
     ended = False
     for block in blocks(stream):
-        room.make(writer.name, partial(add, block))
+        with nullcontext() if first is None else first.in_force():
+            room.make(writer.name, partial(add, block))
         meter(len(block.data), writer.name)
-        ended = block.last
+        ended, first = block.last, None
     if not ended and (seal or done.start == done.end):
-        writer.append(b"", last=True, seal=seal)
+        with nullcontext() if first is None else first.in_force():
+            writer.append(b"", last=True, seal=seal)
 
 
 @contextmanager

@@ -4,6 +4,11 @@ RocketMQ's tiered store gathers small commits of many queues in a pool of buffer
 (RocketMQ issue 6154, "Upload Buffer Pooling"). Here a group of appends is a pool: all that arrive while the one before
 is sent, until `ack.pool_bytes` of them wait or the first has waited `ack.delay_s`.
 
+An append ends by its deadline, `ack.deadline_s` after its call, wherever it is then (system/deadlines.py). Before its
+commit it fails with nothing in the segment; a pack that arrives later is garbage, as its intent was given up. Behind
+its commit it is unconfirmed, and the journal gets it from whoever publishes next. What its server still does goes on
+in a thread that nobody waits for. Those of a pool whose deadlines are later are sent again with the next one.
+
 Crash order: intent committed -> pack created, while the local files are synced -> one commit that grows the segments,
 links their bytes to the pack and queues the change for the journal -> journal entry -> acknowledged. Until that commit
 nothing of the appends is in the segments, and a crash leaves an intent. After it the bytes are in the segments without
@@ -27,7 +32,7 @@ from tierfs import ranges
 from tierfs.checksum import Buffer, GridBuilder, crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.config import AckSettings
-from tierfs.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, Unconfirmed, unexpected
+from tierfs.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, unexpected
 from tierfs.journal import publish
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, directories, tables
@@ -39,9 +44,11 @@ from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.append import PendingAppend
 from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
 from tierfs.segments.ownership import StaleBase
-from tierfs.system import guards
+from tierfs.system import deadlines, guards
+from tierfs.system.deadlines import Deadline, Monotonic
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.packs import append_ends
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
 from tierfs.types import MAX_PACK_ENTRIES, ByteRange, ObjectId
 
@@ -63,6 +70,7 @@ class AppendPool(GroupCommit):
     """Group commit of the appends with `ack = cold` of one engine. Thread-safe; close it to end its threads."""
 
     large_bytes = sys.maxsize  # the files are synced beside the upload
+    waits_for_servers = True
 
     def __init__(
         self,
@@ -70,9 +78,14 @@ class AppendPool(GroupCommit):
         descriptors: ChunkDescriptors,
         settings: AckSettings,
         connect: Callable[[], tuple[Publisher, ColdTier]],
+        *,
+        clock: Monotonic | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`connect` returns the cold tier as it is placed now; it raises NoColdTier."""
+        """`connect` returns the cold tier as it is placed now; it raises NoColdTier. `clock` is that of deadlines."""
         super().__init__(metadata, descriptors)
+        self._clock = clock
+        self._sleep = sleep
         self._settings = settings
         self._connect = connect
         self._place: tuple[Publisher, ColdTier] | None = None
@@ -85,19 +98,73 @@ class AppendPool(GroupCommit):
         self._recipe: _PoolRecipe | None = None
         """The recipe whose pack the commit under way links."""
 
+    def deadline(self) -> Deadline:
+        """Return the one in force, or that of an append of now; see GroupCommit."""
+        seconds = self._settings.deadline_s
+        return deadlines.current() or Deadline.after(seconds, "ack.deadline_s", self._clock)
+
+    def _enqueue(self, calls: Sequence[AppendCall]) -> bool:
+        for call in calls:
+            call.deadline = call.deadline or self.deadline()
+        return super()._enqueue(calls)
+
+    def _lead(self) -> None:
+        """Lead a group, in the time of all of its appends; see GroupCommit."""
+        with self._queue_lock:
+            until = append_ends.deadline_of(*self._queue)
+        with until.in_force(for_others=True):  # also what the writers of its segments ask
+            super()._lead()
+
+    def _wait(self, call: AppendCall) -> None:
+        """Wait as GroupCommit does; a call that is in the queue still at its deadline leaves it, and fails."""
+        deadline = append_ends.deadline_of(call)
+        if call.wait(deadline.left_s):
+            return
+        with self._queue_lock:
+            if call in self._queue and not call.leads:
+                self._queue.remove(call)
+                self._queued_bytes -= len(call.data)
+                call.error = append_ends.too_late(call, deadline.passed("appends before it are on their way"))
+                call.is_settled = True
+                return
+        call.wait()  # for its leader, who ends in time
+
+    def _prepare(self, calls: Sequence[AppendCall], group: list[PendingCommit]) -> list[AppendCall]:
+        """Write the calls whose deadline is not over; see GroupCommit."""
+        in_time: list[AppendCall] = []
+        for call in calls:
+            if (deadline := append_ends.deadline_of(call)).is_over:
+                call.error = append_ends.too_late(call, deadline.passed("appends before it were on their way"))
+            else:
+                in_time.append(call)
+        return super()._prepare(in_time, group)
+
+    def _again(self, calls: Sequence[AppendCall]) -> list[AppendCall]:
+        """Return the calls that have time left although their pool had none; see GroupCommit."""
+        again: list[AppendCall] = []
+        for call in calls:
+            if isinstance(call.error, append_ends.OutOfTime):
+                if append_ends.deadline_of(call).is_over:
+                    call.error = append_ends.too_late(call, call.error)
+                else:
+                    call.error = None
+                    again.append(call)
+        return again
+
     def _await_returning(self) -> None:
         """Wait until the pool is full, or the last one is old enough and no caller is on its way back."""
         # The delay counts from pool to pool: it bounds their number, and an append after a pause waits for nothing.
-        self._wait(_Wait.AGE, self._sent_s + self._settings.delay_s - time.monotonic())
+        self._gather_for(_Wait.AGE, self._sent_s + self._settings.delay_s - time.monotonic())
         # The journal is about to answer the pool before, and its callers come back: without them two halves follow
         # each other in turn, for twice the requests (64 threads, Ceph RGW on the same cores: 1,200 appends/s, 1,800).
-        self._wait(_Wait.ANSWERS, self._settings.delay_s)
+        self._gather_for(_Wait.ANSWERS, self._settings.delay_s)
         if not self._is_full:
             super()._await_returning()
 
-    def _wait(self, reason: _Wait, wait_s: float) -> None:
+    def _gather_for(self, reason: _Wait, wait_s: float) -> None:
         """Wait until the reason is gone or the pool is full, `wait_s` at most."""
         with self._queue_lock:
+            wait_s = min([wait_s, *(append_ends.deadline_of(call).left_s for call in self._queue[:1])])
             if wait_s <= 0 or self._is_full or (reason is _Wait.ANSWERS and not self._unanswered):
                 return
             self._waits_for, self._awaited = reason, sys.maxsize
@@ -153,6 +220,16 @@ class AppendPool(GroupCommit):
             super()._sync(group)
             super()._commit([pending for pending in group if pending.error is None])
             return
+        until = append_ends.deadline_of(*append_ends.calls(group))
+        try:
+            with until.in_force(for_others=True):
+                self._send(group, appends)
+        except Unavailable as exc:
+            if until.is_over and not any(pending.is_unsure for pending in group):
+                raise append_ends.OutOfTime(str(exc)) from exc
+            raise
+
+    def _send(self, group: Sequence[PendingCommit], appends: Sequence[PendingAppend]) -> None:
         try:
             _, cold = self._cold_tier()
             recipe = _PoolRecipe(self, group, appends, cold)
@@ -192,28 +269,47 @@ class AppendPool(GroupCommit):
         waiting = [pending for pending in group if pending.error is None and _is_promised(pending)]
         if not waiting:
             return
-        try:
-            self._publish(max(pending.sequence for pending in waiting))
-        except (Exception, KeyboardInterrupt) as exc:
-            # A second Ctrl-C ends a request; the first one's handler follows, and the others have their result.
-            error = Unavailable("interrupted") if isinstance(exc, KeyboardInterrupt) else unexpected(exc, "publishing")
-            for pending in waiting:
-                assert isinstance(pending, PendingAppend)
-                for call in pending.calls:
-                    call.error = _unconfirmed(pending.name, call.range, error)
+        until = append_ends.deadline_of(*append_ends.calls(waiting))
+        error = self._publish(max(pending.sequence for pending in waiting), until)
+        if error is None:
+            return
+        for pending in waiting:
+            for call in pending.calls:
+                if until.is_over and not (append_ends.deadline_of(call).is_over or guards.is_interrupted()):
+                    call.unnamed = pending
+                else:
+                    call.error = append_ends.unconfirmed(_name_of(pending), call.range, error)
 
     def confirm(self, name: str, added: ByteRange) -> None:
         """Wait until the journal names all changes of now, that append among them. Raises as for an append."""
         with self.metadata.read() as txn:
             newest = txn.store.next_outbox - 1
-        try:
-            self._publish(newest)
-        except Exception as exc:
-            raise _unconfirmed(name, added, unexpected(exc, "publishing")) from exc
+        error = self._publish(newest, self.deadline())
+        if error is not None:
+            raise append_ends.unconfirmed(name, added, error)
 
-    def _publish(self, sequence: int) -> None:
-        """Publish until the journal names a change. Raises Fenced, and after `ack.deadline_s` what went wrong last."""
-        until_s, pause_s = time.monotonic() + self._settings.deadline_s, _FIRST_PAUSE_S
+    def _complete(self, call: AppendCall) -> None:
+        """Publish in the caller's own time what its leader had no time for; see GroupCommit."""
+        pending, call.unnamed = call.unnamed, None
+        error = None if pending is None else self._publish(pending.sequence, append_ends.deadline_of(call))
+        if pending is not None and error is not None:
+            call.error = append_ends.unconfirmed(_name_of(pending), call.range, error)
+
+    def _publish(self, sequence: int, until: Deadline) -> TierfsError | None:
+        """Publish until the journal names a change; return what went wrong last if it does not."""
+        try:
+            with until.in_force(for_others=True):
+                self._publish_until_named(sequence)
+        except KeyboardInterrupt:
+            # A second Ctrl-C ends a request; the first one's handler follows, and the others have their result.
+            return Unavailable("interrupted")
+        except Exception as exc:
+            return unexpected(exc, "publishing")
+        return None
+
+    def _publish_until_named(self, sequence: int) -> None:
+        """Publish until the journal names a change. Raises Fenced, and at the deadline what went wrong last."""
+        pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 publisher, _ = self._cold_tier()
@@ -222,10 +318,10 @@ class AppendPool(GroupCommit):
             except Fenced:
                 raise
             except (Unavailable, Conflict) as exc:
-                if guards.is_interrupted() or time.monotonic() + pause_s >= until_s:
+                if guards.is_interrupted() or deadlines.within(pause_s) < pause_s:
                     raise
                 log.info("the journal is asked again whether it has an append: %s", exc)
-            time.sleep(pause_s)
+            self._sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _cold_tier(self) -> tuple[Publisher, ColdTier]:
@@ -236,23 +332,14 @@ class AppendPool(GroupCommit):
         return place
 
 
+def _name_of(pending: PendingCommit) -> str:
+    assert isinstance(pending, PendingAppend)
+    return pending.name
+
+
 def _is_promised(pending: PendingCommit) -> bool:
     """Return whether an acknowledgment says that the journal has the change: that of a mere mark says nothing."""
     return isinstance(pending, PendingAppend) and bool(pending.range or pending.seal)
-
-
-def _unconfirmed(name: str, held: ByteRange, error: TierfsError) -> TierfsError:
-    """Return the error of an append that is in its segment, but not known to be in the journal."""
-    if isinstance(error, Fenced):
-        return error
-    shown = printable(name)
-    return Unconfirmed(
-        f"the bytes {held.start} to {held.end} of {shown} are stored, but the bucket's journal does not name them yet: "
-        f"{error}",
-        end=held.end,
-        remedy=f"they are in the segment: do not append them again, but go on at {held.end}; a later append, or "
-        "tierfs offload, confirms them",
-    )
 
 
 class _PoolRecipe(objects.Recipe[None]):
@@ -317,7 +404,8 @@ class _PoolRecipe(objects.Recipe[None]):
         return self._grid.grid()
 
     def link(self, made: Made) -> None:
-        """Commit the appends together with their links."""
+        """Commit the appends together with their links. Raises Unavailable after the deadline: none is in then."""
+        deadlines.require_time("the object is stored and not linked")
         self._made = made
         self._pool.commit_with(self, self._group)
 
