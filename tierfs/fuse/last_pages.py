@@ -2,7 +2,7 @@
 
 The kernel reads whole pages. `tail -n 0 -f` waits at the end of a file whose last page nobody has read. Once the head
 is dropped up to there and a line comes, the kernel asks for the page, whose first bytes are gone. With zeros in their
-place a reader behind the new head would take them for the file's own, as all readers of an inode share its pages. So
+place a reader below the new head would take them for the file's own, as all readers of an inode share its pages. So
 the bytes are kept while they are there. A handle that is closed within LOOK_S costs a number in a list.
 """
 
