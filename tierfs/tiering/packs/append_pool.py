@@ -134,7 +134,7 @@ class AppendPool(GroupCommit):
         in_time: list[AppendCall] = []
         for call in calls:
             if (deadline := append_ends.deadline_of(call)).is_over:
-                call.error = append_ends.too_late(call, deadline.passed("appends before it were on their way"))
+                call.error = append_ends.too_late(call, deadline.passed("it was not begun"))
             else:
                 in_time.append(call)
         return super()._prepare(in_time, group)
