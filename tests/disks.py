@@ -94,6 +94,23 @@ class FailingDisk:
         with pytest.raises(OSError, match="Read-only"):
             (self.path / "new").touch()
 
+    def repair(self) -> None:
+        """Check it and mount it again, as an operator does once no process uses it."""
+        subprocess.run(["umount", str(self.path)], check=True)
+        checked = subprocess.run(["fsck.ext4", "-y", "-f", str(_image(self.path))], check=False, capture_output=True)
+        assert checked.returncode in (0, 1), checked  # 1: errors were corrected
+        assert _mounted(self.path)
+
+
+def _image(path: Path) -> Path:
+    return path.with_name(f"{path.name}.img")
+
+
+def _mounted(path: Path) -> bool:
+    """Mount the image of a disk; return whether this machine can."""
+    command = ["mount", "-o", "loop,errors=remount-ro", str(_image(path)), str(path)]
+    return subprocess.run(command, check=False).returncode == 0
+
 
 @contextmanager
 def failing_disk(path: Path, size_bytes: int) -> Iterator[FailingDisk]:
@@ -101,12 +118,11 @@ def failing_disk(path: Path, size_bytes: int) -> Iterator[FailingDisk]:
     if os.geteuid() != 0:
         pytest.skip("mounting a disk needs root")
     path.mkdir()
-    image = path.with_name(f"{path.name}.img")
+    image = _image(path)
     image.touch()
     os.truncate(image, size_bytes)
     subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    mounted = subprocess.run(["mount", "-o", "loop,errors=remount-ro", str(image), str(path)], check=False)
-    if mounted.returncode:
+    if not _mounted(path):
         pytest.skip("this machine has no loop devices")
     try:
         yield FailingDisk(path)

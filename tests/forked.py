@@ -110,6 +110,13 @@ class Talking:
             self._lines.put(line)  # for who asks again, and for `end`
         return line
 
+    def lines_now(self) -> list[str]:
+        """Return the lines that are there, without waiting for more."""
+        lines = []
+        while not self._lines.empty() and (line := self.line()):
+            lines.append(line)
+        return lines
+
     def ask(self, line: str) -> None:
         """Send it a line, without its end."""
         print(line, file=self._input, flush=True)

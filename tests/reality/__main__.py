@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.reading.peers import ENVIRONMENT
-from tests.disks import disk
+from tests.disks import disk, failing_disk
 from tests.reality import kills
 from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
+from tests.reality.nights import Nights
 from tests.reality.soak import Soak
 from tests.servers.rgw import RgwServer
+
+DISK_BYTES = 200 << 20
 
 
 @contextmanager
@@ -30,6 +33,15 @@ def places_of(kind: str, root: Path) -> Iterator[Places]:
     with RgwServer(root / "ceph") as server:
         os.environ.update(ENVIRONMENT)
         yield buckets_at(server.endpoint)
+
+
+def run_nights(root: Path, places: Places, seed: str, count: int) -> None:
+    """Print what was done on a full disk, and on one that takes no changes."""
+    (mountpoint := root / "mnt").mkdir()
+    with disk(root / "full", DISK_BYTES) as path:
+        print(dict(Nights(path, places, seed, mountpoint).full(count)), flush=True)
+    with failing_disk(root / "bad", DISK_BYTES) as bad:
+        print(dict(Nights(bad.path, places, seed, mountpoint).read_only(bad, count)))
 
 
 def main() -> None:
@@ -49,6 +61,8 @@ def main() -> None:
     acking.add_argument("--kills", type=int, default=20, help="in all (20)")
     moving = subjects.add_parser("moves", help="move the cold tier beside everything, with kills")
     moving.add_argument("--moves", type=int, default=50, help="in all (50); with --place rgw both ways")
+    nights = subjects.add_parser("nights", help="fill the disk, and let it fail, under everything that runs")
+    nights.add_argument("--nights", type=int, default=3, help="of each kind (3)")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
@@ -69,8 +83,11 @@ def main() -> None:
                 dict(MovesDrill(Path(root), places, chosen.seed, others, mounts=True, spark=True).moves(chosen.moves))
             )
             return
+        if chosen.subject == "nights":
+            run_nights(Path(root), places, chosen.seed, chosen.nights)
+            return
         if chosen.subject == "full":
-            with disk(Path(root) / "disk", 200 << 20) as path:
+            with disk(Path(root) / "disk", DISK_BYTES) as path:
                 print(f"{kills.run_full(path, places, chosen.seed, chosen.rounds)} commands had too little room")
             return
         for command in chosen.command or kills.COMMANDS:

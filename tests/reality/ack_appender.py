@@ -3,7 +3,8 @@
     python -m tests.reality.ack_appender STORE SEED cold|local NAME=NEXT@OFFSET...
 
 One thread for each NAME begins with record NEXT, to be at OFFSET, unless it is in the segment already: each process
-before may have stored one that nobody was told of. `NAME NEXT END` is printed once a record is acknowledged.
+before may have stored one that nobody was told of. `NAME NEXT END` is printed once a record is acknowledged, and
+`refused NAME ERROR TEXT` when it is not; it tries again then.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import mmap
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from tests.reality.expected import record
 from tierfs.app import store as app
 from tierfs.errors import TierfsError
 from tierfs.types import Ack
+
+# After a refusal.
+_AGAIN_S = 0.2
 
 # Of what is told of each record, so that few fit in a pipe of one page.
 _LINE_BYTES = mmap.PAGESIZE // 8 - 1
@@ -51,10 +56,13 @@ def main() -> None:
 
 
 def _told(store: app.Store, seed: str, ack: Ack, name: str, number: int, at: int) -> None:
-    try:
-        run(store, seed, ack, name, number, at)
-    except TierfsError as exc:
-        os.write(sys.stdout.fileno(), f"error {type(exc).__name__} {exc}\n".encode())
+    while True:
+        try:
+            run(store, seed, ack, name, number, at)
+        except TierfsError as exc:
+            line = f"refused {name} {type(exc).__name__} {exc}"
+            os.write(sys.stdout.fileno(), line.ljust(_LINE_BYTES).encode() + b"\n")
+            time.sleep(_AGAIN_S)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,9 @@ class Drill:
     def _start(self) -> None:
         if self.holder is None and self.chosen.random() < 0.7:
             self.holder = forked.Talking("tierfs", "--store", self.life.path, "daemon", "-f")
+        self._start_appenders()
+
+    def _start_appenders(self) -> None:
         for number, each in enumerate(self.appending):
             if number not in self.appenders:
                 places = [(name, self.acknowledged.setdefault(name, Progress())) for name in each.names]
@@ -97,7 +100,7 @@ class Drill:
             self._hear(appender.line())
 
     def _hear(self, line: str) -> None:
-        assert not line.startswith("error"), line
+        assert not line.startswith("refused"), line
         assert line, "an appender ended"
         name, number, end = line.split()
         progress = self.acknowledged[name]

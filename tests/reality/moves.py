@@ -51,7 +51,7 @@ _LOCAL = (
 
 _FOLLOWED = ("d0/s0", "l/s0", "log/s0")
 
-_MOVE_S = 120.0
+_MOVE_S = 400.0
 """No move here takes as long."""
 
 _ALREADY = "the cold tier is at"

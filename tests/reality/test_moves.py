@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_moves_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    assert MovesDrill(tmp_path, directories_in(tmp_path), SEED, mounts=False).moves(3)["records"]
+    assert MovesDrill(tmp_path, directories_in(tmp_path), SEED, mounts=False).moves(2)["records"]
 
 
 @pytest.mark.mount
