@@ -60,7 +60,11 @@ class Program:
     def __init__(self, kind: str, store: Path, mountpoint: Path) -> None:
         self.kind = kind
         self._process = forked.Talking("tests.reality.reading", kind, store, mountpoint, asks=True)
-        self._answer()
+        try:
+            self._answer()
+        except BaseException:
+            self.end()
+            raise
 
     def read(self, names: Sequence[str], kept: Sequence[str]) -> list[Answer]:
         self._process.ask(json.dumps({"names": list(names), "kept": list(kept)}))
