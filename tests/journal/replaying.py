@@ -64,6 +64,7 @@ def check_store(txn: ReadTransaction) -> None:
         if chunk.object_id:
             references[chunk.object_id] = references.get(chunk.object_id, 0) + 1
     holders = {holder.id: holder for _, holder in txn.scan(OBJECTS)}
+    assert all(holder.times.is_sound(holder.length) for holder in holders.values())
     assert {key: holder.references for key, holder in holders.items()} == references
     assert {int.from_bytes(key[:8], "big") for key, _ in txn.scan(CHECKSUMS)} <= set(holders)
     highest = 1

@@ -150,6 +150,18 @@ REFUSED: dict[str, list[pb.Change]] = {
         link([chunk()], [holder()]),
         pb.Change(object=holder(name=object_name(21))),
     ],
+    "an object with times behind its end": [
+        segment(),
+        link([chunk()], [holder(times=pb.ByteTimes(ends=[9], first_ms=[1], written_ms=[2]))]),
+    ],
+    "an object with a time for no bytes": [
+        segment(),
+        link([chunk()], [holder(times=pb.ByteTimes(ends=[8], first_ms=[1], written_ms=[2, 3]))]),
+    ],
+    "an object of an impossible time": [
+        segment(),
+        link([chunk()], [holder(times=pb.ByteTimes(ends=[8], first_ms=[1], written_ms=[HUGE]))]),
+    ],
     "an object loses its etag": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(etag=""))],
     "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
     "checksums beyond the object": [segment(), link([chunk()], [holder()], run(crcs=bytes(8)))],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tierfs.byte_times import ByteTimes
 from tierfs.errors import DataLoss
 from tierfs.metadata import chain
 from tierfs.metadata import records_pb2 as pb
@@ -51,6 +52,11 @@ GOLDEN = {
     "chunk": (CHUNKS, CHUNK, "08011004180420082809"),
     "append key": (APPEND_KEYS, APPEND_KEY, "080110071804200c2d05000000300138d00f"),
     "object": (OBJECTS, OBJECT, "08011009180120012a016e300c3a016548015505000000"),
+    "object with times": (
+        OBJECTS,
+        replace(OBJECT, times=ByteTimes(ends=(4, 12), first_ms=(0, 1000), written_ms=(900, 2000))),
+        "08011009180120012a016e300c3a016548015505000000da050f0a02040c120300e8071a048407d00f",
+    ),
 }
 
 

@@ -11,18 +11,22 @@ import pytest
 
 from tests import verbs
 from tests.ledgers import new_ledger
+from tests.mount.conftest import append
 from tests.reading.test_times import published
 from tests.scan.scanning import fill, planned, store_of
 from tests.scan.scanning import rows_of as lines
 from tierfs import names
 from tierfs.app import store as app
+from tierfs.clock import ManualClock
 from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
 from tierfs.scan.batches import EntryBatch, read_entries
 from tierfs.scan.extents import PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.planning import Partition, Reach, Sizes
 from tierfs.scan.selection import Selection, Tail
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
@@ -194,6 +198,36 @@ def test_times_select_lines_by_whole_chunks(store: app.Store) -> None:
     for bare in ("0", "1", "1700000000", "20260131"):  # as the command line does
         with pytest.raises(InvalidRequest, match=rf"the option startingTimestamp is '{bare}'"):
             ReadOptions.of(common | {"startingTimestamp": bare})
+
+
+def test_times_select_lines_by_chunks_that_became_one_object(tmp_path: Path) -> None:
+    clock, times = ManualClock(2_000_000_000_000), []  # a store never goes back behind the time of its making
+    init_store(tmp_path / "store", ColdChoice())
+    with app.open_store(tmp_path / "store", clock) as store:
+        for number in range(4):
+            clock.advance(3600)
+            times.append(clock.now_ms())
+            append(store, "s", b"line %d\n" % number)
+            with store.metadata.read() as txn:
+                segment_id = directories.segment_by_name(txn, "s").id
+            store.engine.roll(segment_id)
+        verbs.offload(store, "s")
+        verbs.evict(store, "s", force=True)
+        with store.metadata.read() as txn:
+            assert directories.segment_by_name(txn, "s").cold.count == 1
+
+        def read(**bounds: int) -> list[int]:
+            given = {name: str(time_ms) for name, time_ms in bounds.items()}
+            options = ReadOptions.of({"store": str(store.path), "path": "s", **given})
+            planned_read = plan_read(options)
+            rows = [row for one in planned_read.partitions for row in lines(planned_read.place, one, options.lines)]
+            return [int(line[-1:]) for *_, line in rows]
+
+        assert read(endingTimestamp=times[0]) == read(startingTimestamp=times[3] + 1) == []
+        for number, time_ms in enumerate(times):
+            assert read(startingTimestamp=time_ms) == list(range(number, 4))
+            assert read(endingTimestamp=time_ms + 1) == list(range(number + 1))
+            assert read(startingTimestamp=time_ms - 1000, endingTimestamp=time_ms + 1000) == [number]
 
 
 def test_entries_without_times_are_refused_and_empty_ledgers_are_not(tmp_path: Path) -> None:

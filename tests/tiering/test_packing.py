@@ -19,6 +19,7 @@ from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.segments import stat
 from tierfs.tiering.packs import format as pack
@@ -153,6 +154,36 @@ def test_what_happens_to_one_segment_keeps_no_other_from_becoming_cold(
     assert len(packs(store)) == 1
     for name in data.keys() - {"d1/s001"}:
         assert store.read(name, Tier.COLD) == data[name]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 200])
+def test_times_stay_with_their_bytes_where_a_part_is_left_out(
+    store: TestStore, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """Parts lie in the order of their segments' names; the dead bytes of one are before those of the next."""
+    monkeypatch.setattr(packing, "_BATCH", batch)
+    times = {}
+    for number in range(8):
+        store.clock.advance(60)
+        store.append(name := f"d/s{number}", os.urandom(1000), seal=True)
+        times[name] = store.clock.now_ms()
+    for gone in ("d/s2", "d/s3", "d/s6"):
+        storage.do("put", lambda gone=gone: remove(store, gone), of="packs/")
+    store.offload()
+    assert {row.path for row in pack.read_index(store.cold, packs(store)[0], pack_of(store).length).entries} == {*times}
+    for name in times.keys() - {"d/s2", "d/s3", "d/s6"}:
+        ((placed),) = store.layout(name).cold
+        held = ByteRange(placed.chunk.object_offset, placed.chunk.object_offset + placed.chunk.length)
+        known = list(placed.object.times.stretches(held.start, held.end))
+        assert [(each.length_bytes, each.first_ms, each.written_ms) for each in known] == [
+            (1000, times[name], times[name])
+        ]
+
+
+def pack_of(store: TestStore) -> ObjectRecord:
+    with store.metadata.read() as txn:
+        (record,) = [record for _, record in txn.scan(OBJECTS) if record.packed]
+    return record
 
 
 def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

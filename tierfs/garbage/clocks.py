@@ -17,12 +17,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tierfs.clock import LONGEST_REST_S, NO_READING, TOLERANCE_S, Clock, ClockReading
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.metadata import tables
-from tierfs.metadata.records import Record
+from tierfs.metadata.records import ObjectRecord, Record
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
 from tierfs.metadata.transaction import ReadTransaction, batches
@@ -253,7 +253,7 @@ def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], n
     """Put times later than `now_ms` to it; return the number of rows."""
 
     def find(_: ReadTransaction, rows: list[tuple[bytes, R]]) -> list[bytes]:
-        return [key for key, record in rows if any(getattr(record, name) > now_ms for name in times)]
+        return [key for key, record in rows if _dated(record, times, now_ms) != record]
 
     count = 0
     for late in filter(None, batches(metadata.read, table, _BATCH_ROWS, find)):
@@ -261,10 +261,17 @@ def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], n
             for key in late:
                 record = txn.get(table, key)
                 if record is not None:
-                    changes = {name: min(getattr(record, name), now_ms) for name in times}
-                    txn.put(table, key, replace(record, **changes))
+                    txn.put(table, key, _dated(record, times, now_ms))
                     count += 1
     return count
+
+
+def _dated(record: R, times: Sequence[str], now_ms: int) -> R:
+    """Return a record without times later than `now_ms`."""
+    changes: dict[str, Any] = {name: min(getattr(record, name), now_ms) for name in times}
+    if isinstance(record, ObjectRecord):
+        changes["times"] = record.times.until(now_ms)
+    return replace(record, **changes)
 
 
 def _bring_forward(metadata: MetadataStore, now_ms: int, longest_ms: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.chunk_times import ended_ms
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
@@ -17,7 +18,6 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.policy import LIFETIME_KEYS, OFF, Policy, format
 from tierfs.precedence import Policies
 from tierfs.segments import positions, streams
-from tierfs.tiering.candidates import ended_ms
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier
 
 

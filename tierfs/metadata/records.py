@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tierfs.byte_times import NO_TIMES, ByteTimes
 from tierfs.clock import NO_READING, ClockReading
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass, field
@@ -244,6 +245,7 @@ class ObjectRecord(Record):
     index_name: str = ""
     entries_name: str = ""
     modified_ms: int = 0
+    times: ByteTimes = NO_TIMES
 
     @property
     def stored_bytes(self) -> int:
@@ -261,6 +263,7 @@ class ObjectRecord(Record):
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
         framed = self.stored_length > self.length and self.segment_id > 0
         require(self.encoding is PayloadEncoding.RAW or framed, "an encoded object without a ledger", self.id)
+        require(self.times.is_sound(), "impossible times of bytes", self.id)
 
 
 def may_have_length(record: Any, length_bytes: int) -> bool:

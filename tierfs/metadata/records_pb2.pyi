@@ -181,7 +181,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class ObjectRecord(_message.Message):
     INDEX_NAME_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_NAME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -228,7 +229,18 @@ class ObjectRecord(_message.Message):
     index_name: str
     entries_name: str
     modified_ms: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ...) -> None: ...
+    times: ByteTimes
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ...) -> None: ...
+
+class ByteTimes(_message.Message):
+    __slots__ = ("ends", "first_ms", "written_ms")
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    first_ms: _containers.RepeatedScalarFieldContainer[int]
+    written_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ends: _Optional[_Iterable[int]] = ..., first_ms: _Optional[_Iterable[int]] = ..., written_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
     __slots__ = ("version", "start", "crcs", "object_id")

@@ -123,7 +123,8 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     record.check()
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "names a local object", record.id)
-    check_times(record.created_ms, record.modified_ms)
+    check_times(record.created_ms, record.modified_ms, *record.times.written_ms)
+    require(record.times.is_sound(record.length), "an object has impossible times of bytes", record.id)
     require(0 < record.length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
     own = record.location_id == own_location
     require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn
 
+from tierfs.byte_times import TimedBytes
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.frozen import dataclass
 from tierfs.ledger.commit_log import HEAD_BYTES, LogHead, first_head, head_of
 from tierfs.ledger.messages import entry_time_ms
-from tierfs.metadata import chains, entries
+from tierfs.metadata import chains, chunk_times, entries
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
@@ -63,6 +64,9 @@ _WINDOW_BYTES = CRC_BLOCK_BYTES
 
 # Limit of how far the clock that gave a message its time may be ahead of the one that saw it written (a guess).
 _CLOCKS_DIFFER_MS = 24 * 3600 * 1000
+
+# Chunks of a segment with joined bytes that are looked at for the end of a time (a guess: 0.1 s).
+_MOST_JOINED = 4096
 
 
 def offset_at(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace:
@@ -313,20 +317,26 @@ def _begin_ms(txn: ReadTransaction, segment: SegmentRecord) -> int:
 
 
 def _by_joined(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: int) -> TimePlace | None:
-    """Do as `_by_tier` where the times are in no order: one chunk after another, and the end is the segment's."""
+    """Do as `_by_tier` where the times are in no order: by one stretch after another."""
+    offset, written_ms, end = None, None, segment.start_offset
     at = segment.start_offset
-    for chunk in chains.chunks(txn, segment.id, tier, at):
-        if chunk.start_offset > at:
-            return None
-        written_ms = _written_ms(txn, segment, tier, chunk)
-        if written_ms >= time_ms:
-            return TimePlace(at, segment.length, TimesOf.CHUNKS, written_ms)
+    for number, chunk in enumerate(chains.chunks(txn, segment.id, tier, at)):
+        if chunk.start_offset > at or (number >= _MOST_JOINED and offset is not None):
+            break
+        for held, times in _stretches(txn, segment, tier, chunk):
+            if offset is None and times.written_ms >= time_ms:
+                offset, written_ms = held.start, times.written_ms
+            if not 0 < time_ms <= times.first_ms:
+                end = held.end
         at = chunk.end_offset
-    return TimePlace(at, at, TimesOf.CHUNKS) if at >= segment.length else None
+    whole = at >= segment.length
+    if offset is None:
+        return TimePlace(at, at, TimesOf.CHUNKS) if whole else None
+    return TimePlace(offset, max(offset, end) if whole else segment.length, TimesOf.CHUNKS, written_ms)
 
 
 def _by_tier(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: int) -> TimePlace | None:
-    """Return the first chunk of a tier that holds bytes of the time or later, by bisection of the chain."""
+    """Return the first bytes of a tier that may be of the time or later, by bisection of the chain."""
     start, end = segment.start_offset, segment.length
     late: ChunkRecord | None = None
     while start < end:
@@ -341,20 +351,57 @@ def _by_tier(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: 
         return TimePlace(segment.length, segment.length, TimesOf.CHUNKS)
     if late is None or late.start_offset > start:
         return None
-    written_ms = _written_ms(txn, segment, tier, late)
-    return TimePlace(start, min(late.end_offset, segment.length), TimesOf.CHUNKS, written_ms)
+    stretches = _stretches(txn, segment, tier, late)
+    number = next(number for number, (_, times) in enumerate(stretches) if times.written_ms >= time_ms)
+    held, times = stretches[number]
+    if 0 < time_ms <= times.first_ms:
+        return TimePlace(held.start, held.start, TimesOf.CHUNKS, times.written_ms)
+    after = _first_late(stretches[number + 1 :], time_ms)
+    end = _end_of_early(txn, segment, tier, late, time_ms) if after is None else after
+    return TimePlace(held.start, end, TimesOf.CHUNKS, times.written_ms)
+
+
+def _end_of_early(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, late: ChunkRecord, time_ms: int) -> int:
+    """Return where the bytes after a chunk begin that are of the time or later, by bisection of the chain.
+
+    In most chains the next chunk does; in a pack, bytes of other segments may let one seem older than it is.
+    """
+    start, end = min(late.end_offset, segment.length), segment.length
+    at = start
+    while start < end:
+        chunk = next(chains.chunks(txn, segment.id, tier, at), None)
+        if chunk is None or chunk.start_offset >= end:
+            end = at  # the rest is in the other tier alone, or was looked at
+        else:
+            first = _first_late(_stretches(txn, segment, tier, chunk), time_ms)
+            if first is None:
+                start = chunk.end_offset
+            elif first > chunk.start_offset:
+                return first
+            else:
+                end = first
+        at = (start + end) // 2
+    return end
+
+
+def _first_late(stretches: Sequence[tuple[ByteRange, TimedBytes]], time_ms: int) -> int | None:
+    """Return where the first of these stretches begins that is of the time or later, given that one before it may be.
+
+    One of an object without recorded times is: it was begun after all bytes before it had been written.
+    """
+    return next((held.start for held, times in stretches if time_ms <= times.first_ms or not times.first_ms), None)
+
+
+def _stretches(
+    txn: ReadTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord
+) -> list[tuple[ByteRange, TimedBytes]]:
+    """Return the readable bytes of a chunk with their times."""
+    readable = (
+        (held.intersect(segment.range), times) for held, times in chunk_times.of_chunk(txn, segment, tier, chunk)
+    )
+    return [(held, times) for held, times in readable if held]
 
 
 def _written_ms(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> int:
     """Return a time by which every byte of a chunk had been written."""
-    if tier is Tier.LOCAL:
-        if not chunk.next:
-            return segment.modified_ms
-        following = next(chains.starting_from(txn, segment.id, tier, chunk.next), None)
-        ended_ms = 0 if following is None else chains.object_of(txn, following).created_ms
-        # One that was joined was begun before.
-        return ended_ms if ended_ms >= chains.object_of(txn, chunk).created_ms else segment.modified_ms
-    if not chunk.object_id:
-        return segment.modified_ms
-    record = chains.object_of(txn, chunk)
-    return min(record.modified_ms or record.written_by_ms, segment.modified_ms)
+    return max((times.written_ms for _, times in _stretches(txn, segment, tier, chunk)), default=0)

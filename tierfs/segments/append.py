@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tierfs.byte_times import NO_TIMES
 from tierfs.checksum import Buffer
 from tierfs.frozen import dataclass
 from tierfs.metadata import append_keys, chains, checksums, entries, tables
@@ -193,6 +194,7 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
         crc32c=piece.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
+        times=NO_TIMES.grown(piece.length, txn.now_ms, txn.now_ms),
     )
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
     changed = Editor(txn, segment).insert(Tier.LOCAL, record, stored).segment
@@ -203,7 +205,9 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
 
 def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: AppendPiece) -> SegmentRecord:
     stored = chains.object_of(txn, last)
-    grown = replace(stored, length=stored.length + piece.length, crc32c=piece.crc32c)
+    length = stored.length + piece.length
+    times = stored.times.grown(length, stored.created_ms, txn.now_ms)
+    grown = replace(stored, length=length, crc32c=piece.crc32c, times=times)
     txn.put(OBJECTS, tables.u64(stored.id), grown)
     checksums.write_blocks(txn, grown.id, piece.first_block, piece.block_crcs)
     changed = Editor(txn, segment).grow_last(last, piece.length).segment

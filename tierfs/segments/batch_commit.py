@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from tierfs import names
+from tierfs.byte_times import ByteTimes, TimedBytes
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
 from tierfs.metadata import batches, checksums, directories
 from tierfs.metadata.chain_edits import Editor
@@ -95,6 +96,7 @@ def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: Locati
         attempt=uploaded.attempt,
         created_ms=txn.now_ms,
         written_ms=txn.now_ms,
+        times=ByteTimes.of([TimedBytes(uploaded.length, txn.now_ms, txn.now_ms)]),
     )
 
 

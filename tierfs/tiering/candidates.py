@@ -14,6 +14,7 @@ from typing import Self
 
 from tierfs import ranges
 from tierfs.metadata import chains, policies
+from tierfs.metadata.chunk_times import ended_ms
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
@@ -252,19 +253,6 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
         return first_local
     gapless = last.end_offset - cold.first_chunk == cold.bytes
     return max(segment.start_offset, last.end_offset) if gapless else first_local
-
-
-def ended_ms(txn: ReadTransaction, segment: SegmentRecord, local: ByteRange) -> int:
-    """Return when local bytes were complete, or later: the begin of the next chunk, or the segment's last append."""
-    at = local.end
-    for join in segment.joins:
-        # What was concatenated may be older than the bytes before it: a chunk behind it has begun after both.
-        if join.start <= at < join.end and (local.start < join.start or join.is_of_several):
-            at = join.end
-    behind = (chunk for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, at) if chunk.start_offset >= at)
-    following = next(behind, None)
-    begun_ms = segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
-    return min(begun_ms, segment.modified_ms)
 
 
 def action_ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:

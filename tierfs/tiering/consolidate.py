@@ -18,11 +18,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tierfs.byte_times import ByteTimes
 from tierfs.checksum import GridBuilder, Stretch, cut_at_lines, joined, twice
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
 from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import chain, chains, changes, directories, tables
+from tierfs.metadata import chain, chains, changes, chunk_times, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -253,6 +254,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                 # The deletion lag counts from when the bytes became cold: copying does not make them new.
                 created_ms=max(each.object.created_ms for each in placed),
                 written_ms=max(each.object.written_by_ms for each in placed),
+                times=ByteTimes.of(chunk_times.of_placed(placed, self._action.range)),
                 linked_sequence=txn.store.next_outbox,
             )
             window = self._action.range

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from tierfs.byte_times import ByteTimes, TimedBytes
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.metadata import chains, checksums, directories
+from tierfs.metadata import chains, checksums, chunk_times, directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -17,7 +18,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
-from tierfs.tiering.candidates import OffloadAction, ended_ms
+from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
@@ -113,8 +114,9 @@ class OffloadRecipe(objects.Recipe[None]):
         action, window = self._action, self._action.range
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
-            segment, _ = revalidated(txn, action)
-            stored = replace(record, written_ms=ended_ms(txn, segment, window))
+            segment, places = revalidated(txn, action)
+            times = times_of(txn, segment, action, places)
+            stored = replace(record, written_ms=chunk_times.ended_ms(txn, segment, window), times=ByteTimes.of(times))
             Editor(txn, segment).link_objects([(window, stored)], segment_first=True)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
@@ -137,6 +139,15 @@ def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRec
     if cold is not None:
         raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
     return segment, places
+
+
+def times_of(
+    txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction, places: Sequence[PlacedChunk]
+) -> Iterator[TimedBytes]:
+    """Yield the times of an action's bytes, in the chunks that `revalidated` returned."""
+    return chunk_times.of_local(
+        txn, segment, [(chunk, place.object) for chunk, place in zip(action.chunks, places, strict=True)]
+    )
 
 
 def _holds(current: ChunkRecord, planned: ChunkRecord) -> bool:

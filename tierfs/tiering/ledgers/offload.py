@@ -16,13 +16,14 @@ from uuid import UUID
 
 import tierfs
 from tierfs import ranges
+from tierfs.byte_times import ByteTimes
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
 from tierfs.ledger.keys import Role
-from tierfs.metadata import chains, changes, directories, entries
+from tierfs.metadata import chains, changes, chunk_times, directories, entries
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
@@ -211,7 +212,8 @@ class LedgerRecipe(objects.Recipe[None]):
             segment = _closed(txn, self._segment.id)
             if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
                 raise ChunksMoved(f"{directories.full_name(txn, segment)}: its chunks changed meanwhile")
-            ledger_record = self._ledger_record(record, segment)
+            times = ByteTimes.of(chunk_times.of_local(txn, segment, list(_local(txn, segment))))
+            ledger_record = replace(self._ledger_record(record, segment), times=times)
             # Incomplete cold chunks go; their objects are deleted once the journal names the new one.
             editor, chunks = Editor(txn, segment), list(chains.chunks(txn, segment.id, Tier.COLD))
             editor.remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=txn.store.next_outbox + 1)

@@ -423,9 +423,9 @@ class _PoolRecipe(objects.Recipe[None]):
         pack = self._made.record(txn, self._object_id)
         for some in ranges.groups(entries, lambda _: 0, 0, changes.PACKED_PER_CHANGE):
             links = PackLinks(txn, txn.get(OBJECTS, tables.u64(self._object_id)) or pack)
-            for entry in some:
+            for entry in sorted(some, key=lambda entry: entry.object_offset):
                 links.append(entry)
-            links.end(written_ms=txn.now_ms)
+            links.end()
 
 
 def _path_of(txn: ReadTransaction, pending: PendingAppend) -> str:

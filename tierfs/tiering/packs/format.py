@@ -9,12 +9,13 @@ pack, in the database and the journal, inside one transaction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
 from tierfs import object_names
+from tierfs.byte_times import ByteTimes, TimedBytes
 from tierfs.checksum import Buffer, crc32c, twice
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
@@ -193,7 +194,10 @@ def _damaged(name: str, why: str) -> DataLoss:
 
 
 class PackLinks:
-    """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE. Call `end` once."""
+    """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE, in the order of their bytes.
+
+    Call `end` once.
+    """
 
     def __init__(self, txn: WriteTransaction, pack: ObjectRecord) -> None:
         self._txn = txn
@@ -202,14 +206,18 @@ class PackLinks:
         self._written: list[tuple[pb.SegmentRecord, pb.ChunkRecord]] = []
         self._newest: dict[SegmentId, SegmentRecord] = {}
         self._references = 0
+        self._written_ms = pack.written_ms
+        self._times = list(pack.times.stretches())
+        self._timed_bytes = sum(each.length_bytes for each in self._times)
 
     def newest(self, segment: SegmentRecord) -> SegmentRecord:
         """Return the segment with the links so far; its row is written at the end."""
         return self._newest.get(segment.id, segment)
 
-    def add(self, segment: SegmentRecord, entry: PackEntry) -> None:
-        """Link the segment's bytes that a pack entry holds."""
+    def add(self, segment: SegmentRecord, entry: PackEntry, times: Iterable[TimedBytes]) -> None:
+        """Link the segment's bytes that a pack entry holds, and that were appended at these times."""
         chunk = self._chunk(entry)
+        self._note(entry, times)
         editor = Editor(self._txn, segment)
         self._references += editor.link(Tier.COLD, chunk)
         segment = replace(editor.segment, changed_ms=self._txn.now_ms)
@@ -223,10 +231,23 @@ class PackLinks:
         linked = None if entry.segment_id in self._newest else chains.link_last(self._txn, entry.segment_id, chunk)
         if linked is None:
             segment = self._txn.must_get(SEGMENTS, tables.u64(entry.segment_id), "a segment that just grew")
-            self.add(self.newest(segment), entry)
+            self.add(self.newest(segment), entry, (self._now(entry),))
         else:
+            self._note(entry, (self._now(entry),))
             self._references += 1
             self._written.append(linked)
+
+    def _now(self, entry: PackEntry) -> TimedBytes:
+        return TimedBytes(entry.length, self._txn.now_ms, self._txn.now_ms)
+
+    def _note(self, entry: PackEntry, times: Iterable[TimedBytes]) -> None:
+        """Note the times of an entry's bytes; those before it that were left out get its first."""
+        left_out_bytes = entry.object_offset - self._timed_bytes
+        for each in times:
+            self._times.append(replace(each, length_bytes=left_out_bytes + each.length_bytes))
+            self._written_ms = max(self._written_ms, each.written_ms)
+            left_out_bytes = 0
+        self._timed_bytes = entry.object_offset + entry.length
 
     def _chunk(self, entry: PackEntry) -> ChunkRecord:
         return ChunkRecord(
@@ -239,14 +260,15 @@ class PackLinks:
             crc_length=entry.length,
         )
 
-    def end(self, *, written_ms: int) -> None:
-        """Write the pack's record, the segments and the journal's change. By `written_ms` all had been appended."""
+    def end(self) -> None:
+        """Write the pack's record, the segments and the journal's change."""
         pack = self._pack
         pack = replace(
             pack,
             references=pack.references + self._references,
             packed=pack.packed + self._references,
-            written_ms=written_ms,
+            written_ms=self._written_ms,
+            times=ByteTimes.of(self._times),
             linked_sequence=self._txn.store.next_outbox,
         )
         self._txn.put(OBJECTS, tables.u64(pack.id), pack)

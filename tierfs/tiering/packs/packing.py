@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs import names
+from tierfs.byte_times import TimedBytes
 from tierfs.checksum import Stretch, joined
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -28,9 +29,9 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Allowance
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
-from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
+from tierfs.tiering.candidates import OffloadAction, PackAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.offload import Accuser, revalidated, sources_of
+from tierfs.tiering.offload import Accuser, revalidated, sources_of, times_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
 from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
@@ -90,11 +91,12 @@ class _PackPart:
 
 @dataclass(frozen=True, slots=True)
 class _LinkedPart:
-    """One part to link: the segment's current record, the action on it, and the entry with its place in the pack."""
+    """One part to link: the segment's current record, the entry with its place in the pack, the times of its bytes."""
 
     segment: SegmentRecord
     action: OffloadAction
     entry: PackEntry
+    times: tuple[TimedBytes, ...]
 
 
 class PackOffload:
@@ -262,7 +264,8 @@ def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]
     """Yield the parts whose chunks did not change since the actions' plan."""
     for part, entry in batch:
         try:
-            yield _LinkedPart(revalidated(txn, part.action)[0], part.action, entry)
+            segment, places = revalidated(txn, part.action)
+            yield _LinkedPart(segment, part.action, entry, tuple(times_of(txn, segment, part.action, places)))
         except ChunksMoved as exc:
             log.debug("packing: %s", exc)
 
@@ -270,12 +273,9 @@ def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]
 def _link_batch(txn: WriteTransaction, pack: ObjectRecord, batch: Sequence[_LinkedPart]) -> None:
     """Link chunks to the pack."""
     links = PackLinks(txn, pack)
-    written_ms = pack.written_ms
     for part in batch:
-        segment = links.newest(part.segment)
-        written_ms = max(written_ms, ended_ms(txn, segment, part.action.range))
-        links.add(segment, part.entry)
-    links.end(written_ms=written_ms)
+        links.add(links.newest(part.segment), part.entry, part.times)
+    links.end()
 
 
 def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[PackEntry]:

@@ -18,7 +18,7 @@ from tierfs.checksum import crc32c, grid_of
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import TierfsError
-from tierfs.metadata import chains, directories, tables
+from tierfs.metadata import chains, chunk_times, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
@@ -230,8 +230,9 @@ class RepackRecipe(objects.Recipe[None]):
             current = txn.get(CHUNKS, tables.chunk(live.segment_id, Tier.COLD, live.chunk.start_offset))
             assert current is not None
             editor = Editor(txn, links.newest(segment))
-            links.add(editor.remove(Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence).segment, entry)
-        links.end(written_ms=pack.written_ms)
+            segment = editor.remove(Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence).segment
+            links.add(segment, entry, chunk_times.of_placed([PlacedChunk(current, self._old)], current.range))
+        links.end()
 
 
 def _is_good(chunk: ChunkRecord) -> bool:
