@@ -42,6 +42,7 @@ def test_no_byte_leaves_its_bounds(stretches: list[TimedBytes], drawn: st.DataOb
 def test_resolution_degrades_evenly(count: int) -> None:
     kept = list(ByteTimes.of(TimedBytes(100, number + 1, number + 2) for number in range(count)).stretches())
     assert len(kept) == min(count, MAX_STRETCHES)
+    assert (kept[0].first_ms, kept[-1].written_ms) == (1, count + 1)
     assert max(each.length_bytes for each in kept) <= max(100, 3 * 100 * count // MAX_STRETCHES)
 
 

@@ -175,10 +175,15 @@ def test_local_chunks_are_as_exact(store: TestStore) -> None:
 
 def test_one_chunk_of_all_appends_has_both_bounds(store: TestStore) -> None:
     times = []
+    writer = store.engine.open_writer("d/s")
     for number in range(4):
         advance(store, HOUR_MS // 1000)
         times.append(store.clock.now_ms())
-        store.append("d/s", b"%d" % number * PART)
+        writer.append(b"%d" % number * PART)
+    store.engine.close_writer(writer)
+    store.engine.roll(store.segment("d/s").id)
+    advance(store, HOUR_MS // 1000)
+    store.append("d/s", b"next chunk")
     for cold in (False, True):
         if cold:
             store.offload()
