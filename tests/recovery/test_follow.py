@@ -13,10 +13,11 @@ from tests.faults.two_owners import bucket as objects
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import StoredObject
-from tierfs.errors import DataLoss, Fenced
+from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.clock import ManualClock
+from tierfs.errors import DataLoss, Fenced, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.journal import reader
-from tierfs.journal.names import slot_name
+from tierfs.journal.names import left_name, slot_name
 from tierfs.journal.reader import JournalListing, entries_behind
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.directories import Entry
@@ -25,7 +26,7 @@ from tierfs.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
 from tierfs.parallel import Meter
 from tierfs.recovery import replica
 from tierfs.recovery.from_journal import Rebuilder
-from tierfs.recovery.replica import Follower
+from tierfs.recovery.replica import LIST_EVERY_S, Follower
 from tierfs.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
@@ -97,6 +98,77 @@ def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None
         assert (found.entries, found.started_over) == (0, False)
         assert dict(flaky.calls) == {"list": 1}
         assert store.metadata.last_transaction_id() == committed
+
+
+def advance(store: TestStore, seconds: float) -> None:
+    assert isinstance(store.clock, ManualClock)
+    store.clock.advance(seconds)
+
+
+def test_a_minute_at_rest_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:
+    """The next slot has a known name, and a look at it costs a twelfth of a listing on S3."""
+    owner.append("s", b"abcdefgh")
+    owner.offload()
+    flaky = owner.cold
+    assert isinstance(flaky, ScriptedStorage)
+    with following(owner, tmp_path / "replica") as store:
+        follows = follower(store)
+        flaky.calls.clear()
+        for _ in range(36):
+            assert follows.refresh().entries == 0
+            advance(owner, 5)
+        assert dict(flaky.calls) == {"list": 3, "stat": 33}
+        owner.append("s", b"ijkl")
+        owner.offload()
+        flaky.calls.clear()
+        assert follows.refresh().entries > 0, "what is new is applied at the next look"
+        assert (flaky.calls["list"], store.segment("s").length) == (1, 12)
+
+
+def test_a_refresh_that_failed_is_followed_by_a_listing(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcdefgh")
+    owner.offload()
+    flaky = owner.cold
+    assert isinstance(flaky, ScriptedStorage)
+    with following(owner, tmp_path / "replica") as store:
+        follows = follower(store)
+        flaky.calls.clear()
+        for verb in ("list", "stat"):
+            flaky.fail(verb, Unavailable("away"))
+            with pytest.raises(Unavailable):
+                follows.refresh()
+            follows.refresh()
+        # A policy that allows listings of some prefixes answers so to a name that does not exist.
+        flaky.fail("stat", PermissionDenied("403"))
+        assert follows.refresh().entries == 0
+        assert flaky.calls["list"] == 4
+
+
+def test_what_only_a_listing_shows_is_seen_within_a_minute(owner: TestStore, tmp_path: Path) -> None:
+    """The note of a move has no slot of its own, and slots of a checkpoint that was passed are deleted."""
+    owner.append("s", b"abcdefgh")
+    owner.offload()
+    with following(owner, tmp_path / "replica") as store:
+        follows = follower(store)
+        applied = follows.refresh().slot
+        owner.cold.put(left_name(applied), BufferSource(b"{}"))
+        advance(owner, LIST_EVERY_S / 2)
+        assert follows.refresh().entries == 0
+        advance(owner, LIST_EVERY_S / 2)
+        for _ in range(2):  # and again at the next look
+            with pytest.raises(WrongColdTier):
+                follows.refresh()
+    owner.cold.delete(left_name(applied))
+    with following(owner, tmp_path / "other") as store:
+        follows = follower(store)
+        follows.refresh()
+        for _ in range(3):
+            owner.append("s", b"ijkl")
+            owner.offload()
+            owner.cold_work().checkpointer.checkpoint()
+        advance(owner, LIST_EVERY_S)
+        assert follows.refresh().started_over
+        assert store.segment("s").length == 20
 
 
 def test_a_segment_ends_at_the_first_gap_and_is_open_until_all_of_it_is_cold(owner: TestStore, tmp_path: Path) -> None:

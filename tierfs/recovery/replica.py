@@ -22,9 +22,9 @@ from pathlib import Path
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
-from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.journal import cold_identity, left, reader, replay
-from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.journal.reader import JournalListing
 from tierfs.metadata import chains, directories, journal_state, tables
 from tierfs.metadata import records_pb2 as pb
@@ -226,6 +226,11 @@ def _touch(txn: WriteTransaction, segment_id: int, before: SegmentRecord | None,
 # Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded.
 _STAGING = "metadata.next"
 
+# A replica at rest lists the journal so often. Between two listings it looks for the next slot alone: on S3 a HEAD
+# costs a twelfth of a LIST. Only a listing shows a recovery from objects, which begins in another range of slots, the
+# note of a move, and that slots not yet applied were deleted.
+LIST_EVERY_S = 60.0
+
 # Listings tried: the owner may delete slots between our listing and our read; a new listing has newer ones.
 _ATTEMPTS = 3
 
@@ -262,20 +267,38 @@ class Follower:
         self._storage = storage
         self._location = location
         self._rows = EntryRows(metadata, storage, metadata.write_replayed)
+        self._listed_s: float | None = None
+        """Time since boot of the last listing whose slots were applied; None before the first, and after an error."""
 
     def refresh(self, report: OnProgress = unseen) -> Refreshed:
-        """Apply the new slots of the journal. Costs one listing when there are none.
+        """Apply the new slots of the journal. Without any it costs one listing in LIST_EVERY_S, else one stat.
 
         Raises WrongColdTier once all slots of a place are applied that the owner has left, naming the new one; DataLoss
         for a damaged journal, Unavailable while a recovery from objects has not written its
         checkpoint, and storage errors; then the replica stays as it was, or as of an earlier slot.
         """
+        now_s = self._metadata.clock.boot_s()
+        listed_s, self._listed_s = self._listed_s, None
+        if listed_s is not None and 0 <= now_s - listed_s < LIST_EVERY_S and self._lacks_next_slot():
+            self._listed_s = listed_s
+            return Refreshed(slot=self._applied())
         for _ in range(_ATTEMPTS):
             try:
-                return self._refresh(report)
+                done = self._refresh(report)
             except NotFound:
                 continue  # deleted since it was listed
+            self._listed_s = now_s
+            return done
         raise Unavailable("the journal changes faster than it can be read", remedy="try again")
+
+    def _lacks_next_slot(self) -> bool:
+        try:
+            self._storage.stat(slot_name(self._applied() + 1))
+        except NotFound:
+            return True
+        except PermissionDenied:  # S3 answers so where a policy allows listings of some prefixes alone
+            return False
+        return False
 
     def _refresh(self, report: OnProgress) -> Refreshed:
         applied = self._applied()
