@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.backup.test_segment_dump import load, remove
 from tests.recovery.recovering import recovered
@@ -20,6 +24,7 @@ from tierfs.backup.segment import dump_segment
 from tierfs.byte_times import NO_TIMES
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings
+from tierfs.garbage import clocks
 from tierfs.metadata import chains, policies
 from tierfs.metadata.tables import OBJECTS
 from tierfs.reading.times import offset_at
@@ -262,6 +267,22 @@ def test_a_clock_that_was_set_back(store: TestStore) -> None:
     assert (record.times.first_ms, record.times.written_ms) == (tuple(shown), tuple(shown))
 
 
+def test_an_accepted_clock_leaves_no_time_in_the_future(store: TestStore) -> None:
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    right_ms = clock.now_ms() + 60_000
+    clock.jump(10 * 24 * 3600)
+    four_appends(store)
+    store.offload()
+    clock.jump((right_ms - clock.now_ms()) / 1000)
+    clocks.accept(store.metadata, grace_s=3600)
+    with store.metadata.read() as txn:
+        for _, record in txn.scan(OBJECTS):
+            assert record.times.ends
+            assert max((*record.times.first_ms, *record.times.written_ms)) <= right_ms
+    assert place(store, right_ms + 1) == (4 * PART, 4 * PART)
+
+
 def test_a_pack_of_many_segments_leaves_no_byte_out(store: TestStore) -> None:
     """A hundred segments share its few stretches: their bounds are wider, and on the right side."""
     with store.metadata.write() as txn:
@@ -279,6 +300,73 @@ def test_a_pack_of_many_segments_leaves_no_byte_out(store: TestStore) -> None:
         assert place(store, time_ms, name)[0] == 0
         assert place(store, time_ms + 1, name)[1] == length
         assert place(store, time_ms - 1, name)[1] == 0
+
+
+class Histories:
+    """Segments with the time of each append, whatever becomes of their chunks."""
+
+    def __init__(self, store: TestStore) -> None:
+        self.store = store
+        self.written: dict[str, list[tuple[int, int]]] = {}
+        """Of each segment: the end and the time of each append."""
+
+    def append(self, name: str, size: int) -> None:
+        length = self.written[name][-1][0] if self.written.get(name) else 0
+        self.store.append(name, b"x" * size)
+        self.written.setdefault(name, []).append((length + size, self.store.clock.now_ms()))
+
+    def roll(self, name: str, _: int) -> None:
+        if name in self.written:
+            self.store.engine.roll(self.store.segment(name).id)
+
+    def concat(self, name: str, number: int) -> None:
+        source = NAMES[number % len(NAMES)]
+        if name in self.written and source in self.written and source != name:
+            self.store.engine.seal(source)
+            self.store.engine.concat(name, source)
+            length = self.written[name][-1][0]
+            self.written[name] += [(length + end, time_ms) for end, time_ms in self.written.pop(source)]
+
+    def offload(self, *_: object) -> None:
+        self.store.offload()
+
+    def evict(self, *_: object) -> None:
+        self.store.evict(force=True)
+
+    def consolidate(self, *_: object) -> None:
+        self.store.consolidate()
+
+    def check(self, name: str, time_ms: int) -> None:
+        """No byte of the time or later is before the offset, and no earlier one behind the end."""
+        offset, end = place(self.store, time_ms, name)
+        assert offset <= end
+        for (start, _), (after, known_ms) in pairwise([(0, 0), *self.written[name]]):
+            assert known_ms >= time_ms or after <= end, "an earlier byte is left out of --until"
+            assert known_ms < time_ms or start >= offset, "a later byte is left out of --since"
+
+
+NAMES = ["d/a", "d/b", "d/c"]
+STEPS = ["append"] * 6 + ["roll", "roll", "concat", "offload", "evict", "consolidate"]
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(STEPS), st.sampled_from(NAMES), st.integers(1, 30), st.integers(0, 100)),
+        min_size=4,
+        max_size=40,
+    )
+)
+def test_no_byte_is_left_out_whatever_becomes_of_its_chunk(steps: list[tuple[str, str, int, int]]) -> None:
+    sizes = {"chunk_bytes": "40", "object_bytes": "100"}
+    with TemporaryDirectory() as path, open_test_store(Path(path) / "store", policy=sizes, settings=SETTINGS) as store:
+        histories = Histories(store)
+        for step, name, number, seconds in steps:
+            advance(store, seconds)
+            getattr(histories, step)(name, number)
+        for name, written in histories.written.items():
+            for time_ms in {known + more for _, known in written for more in (-1, 0, 1)}:
+                histories.check(name, time_ms)
 
 
 def test_a_dump_has_them(store: TestStore, tmp_path: Path) -> None:
