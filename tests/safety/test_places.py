@@ -23,6 +23,7 @@ from tierfs.config import Settings
 from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
 from tierfs.holder.verbs import holding
 from tierfs.metadata import host
+from tierfs.metadata.environment import create_directory
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import unseen
@@ -178,3 +179,17 @@ def test_a_backup_and_a_restored_store_keep_their_names_after_a_power_loss(
     monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), done.append("renamed")))
     load_store(tmp_path / "restored", tmp_path / "backups", made.clock)
     assert done[done.index("renamed") + 1] == str(tmp_path / "restored")
+
+
+def test_a_store_its_metadata_and_its_settings_keep_their_names_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = synced(monkeypatch)
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    assert done[-1] == str(tmp_path / "store"), "after the settings, which mark it as a store"
+    done.clear()
+    replace_settings(StorePaths(tmp_path / "store"), "")
+    assert done[-1] == str(tmp_path / "store")
+    done.clear()
+    create_directory(tmp_path / "metadata")
+    assert done == [str(tmp_path)]

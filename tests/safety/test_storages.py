@@ -168,6 +168,18 @@ def test_a_deleted_object_of_a_directory_tier_stays_deleted_after_a_power_loss(
         assert done == [str(tmp_path / "cold/d")]
 
 
+def test_an_object_in_a_local_file_system_is_durable_before_its_name_and_its_name_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = connect_place(f"local://{tmp_path}/cold", "", ColdSettings(), Abilities())
+    storage.put("d/first", BufferSource(b"bytes"))
+    done = synced(monkeypatch)
+    storage.put("d/object", BufferSource(b"bytes"))
+    temporary, directory = done
+    assert Path(temporary).parent == tmp_path / "cold/.tmp"
+    assert directory == str(tmp_path / "cold/d")
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_an_object_in_a_place_of_files_is_as_long_as_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
