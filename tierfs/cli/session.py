@@ -217,8 +217,13 @@ class Session:
 
     def warn_of_names(self, segments: Iterable[str]) -> None:
         """Warn of segments with names that Hadoop and Spark cannot read."""
-        if unfit := [warning for segment in segments if (warning := hadoop_warning(segment))]:
-            self.warn(f"Hadoop and Spark cannot read {units.count(len(unfit), 'name')}, the first: {unfit[0]}")
+        unfit = [warning for segment in segments if (warning := hadoop_warning(segment))]
+        self.warn_of_unfit(len(unfit), next(iter(unfit), ""))
+
+    def warn_of_unfit(self, count: int, first: str) -> None:
+        """Warn of so many names that Hadoop and Spark cannot read; `first` says what is wrong with the first one."""
+        if count:
+            self.warn(f"Hadoop and Spark cannot read {units.count(count, 'name')}, the first: {first}")
 
     @property
     def shows_progress(self) -> bool:

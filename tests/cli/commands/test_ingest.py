@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from tests.commands import tierfs
 from tierfs.app.inputs import BLOCK_BYTES
 from tierfs.cli.commands.ingest import _Work
-from tierfs.cli.commands.ingest_files import Item, batches
+from tierfs.cli.commands.ingest_files import batches
+from tierfs.cli.commands.ingest_plan import Item, plan_ingest
 from tierfs.cli.main import cli
 from tierfs.segments.writer import SegmentWriter
 
@@ -59,3 +61,45 @@ def test_ctrl_c_says_what_is_kept(store: Path, files: Path, monkeypatch: pytest.
     assert "ingested 12 MiB into 0 segments; 1 file incomplete: repeat the command to continue" in result.output
     monkeypatch.undo()
     assert tierfs("ingest", files / "a", "--into", "in", "--json", store=store).json["bytes"] == 2 * BLOCK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("x/logs", "y/logs"),
+        ("x/logs/.", "y/logs/."),
+        ("x/logs/a", "y/logs/a"),
+        ("x/logs/.", "y/logs/a"),
+        ("y/logs/a", "x/logs/."),
+    ],
+)
+def test_two_files_of_one_name_are_refused_before_anything_is_done(
+    store: Path, files: Path, first: str, second: str
+) -> None:
+    for name in ("x/logs/a", "y/logs/a", "x/logs/b"):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text(name)
+    refused = tierfs("ingest", f"{files}/{first}", f"{files}/{second}", "--into", "in", store=store, check=False)
+    assert (refused.code, "would both become in/" in refused.err) == (2, True)
+    assert tierfs("ls", store=store).out == ""
+    assert tierfs("ingest", files / "x", files / "y", "--into", "in", store=store).code == 0
+
+
+def test_no_list_of_all_files_is_kept(tmp_path: Path) -> None:
+    def kept_bytes(directories: int) -> tuple[int, int]:
+        root = tmp_path / str(directories)
+        for number in range(directories):
+            (root / str(number)).mkdir(parents=True)
+            for name in range(200):
+                (root / str(number) / f"a-file-with-a-long-name-{name}").touch()
+        tracemalloc.start()
+        try:
+            plan = plan_ingest([str(root)], "in")
+            count = sum(1 for _ in plan.items())
+            return count, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = kept_bytes(2), kept_bytes(22)
+    assert (few[0], many[0]) == (400, 4400)
+    assert many[1] - few[1] < 4000 * 50

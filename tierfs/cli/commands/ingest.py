@@ -13,7 +13,8 @@ import click
 from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.cli import errors, output
-from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
+from tierfs.cli.commands.ingest_files import FileIngest, Stopped, batches, ingest_batch
+from tierfs.cli.commands.ingest_plan import IngestPlan, Item, plan_ingest
 from tierfs.cli.group import command, jobs_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
@@ -61,9 +62,9 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
 
 def _is_acknowledged_cold(store: Store, plan: IngestPlan) -> bool:
     """Return whether the cold tier has to acknowledge any of the segments."""
-    parents = {item.segment.rpartition("/")[0] for item in plan.items}
     with store.metadata.read() as txn:
-        return any(policies.at(txn, path).values.ack is Ack.COLD for path in parents if directories.exists(txn, path))
+        known = (path for path in plan.parents if directories.exists(txn, path))
+        return any(policies.at(txn, path).values.ack is Ack.COLD for path in known)
 
 
 def _offload(store: Store, path: str, show: OnProgress) -> TierfsError | None:
@@ -90,7 +91,7 @@ class _Work:
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
-        self._meter = Meter(show, sum(item.size_bytes for item in plan.items), len(plan.items), "file")
+        self._meter = Meter(show, plan.bytes, plan.files, "file")
         self._jobs = jobs
         self._plan = plan
         self._lock = threading.Lock()
@@ -99,7 +100,7 @@ class _Work:
     def run(self) -> None:
         """Ingest everything. An interruption stops it after the blocks in progress."""
         bulk = self._store.engine.bulk_creator()
-        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._plan.items), self._jobs))
+        wanted = takewhile(lambda _: not self._stop.is_set(), batches(self._plan.items(), self._jobs))
         with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
             try:
                 self._room.make("", partial(self._plan.directories.write, self._store.metadata), self._stop)
@@ -159,12 +160,11 @@ class _Work:
 def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     """Print the summary, warnings and every error; exit with the first error's code."""
     counts = work.counts
-    order = {item.path: index for index, item in enumerate(plan.items)}
     failed = [*plan.refused]
-    failed += [(item.path, error) for item, error in sorted(work.failed, key=lambda pair: order[pair[0].path])]
+    failed += [(item.path, error) for item, error in sorted(work.failed, key=lambda pair: pair[0].number)]
     data = {
         **{key: counts[key] for key in ("segments", "bytes", "skipped", "begun")},
-        "special_files": len(plan.special),
+        "special_files": plan.special,
         "errors": errors.parts(failed, "path"),
     }
     done = [f"ingested {output.size(counts['bytes'])} into {output.count(counts['segments'], 'segment')}"]
@@ -175,7 +175,7 @@ def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     session.done(data, "; ".join(done))
     if not session.json:
         if plan.special:
-            files = output.count(len(plan.special), "link or special file")
-            session.warn(f"left out {files}, the first: {plan.special[0]}")
-        session.warn_of_names(item.segment for item in plan.items)
+            files = output.count(plan.special, "link or special file")
+            session.warn(f"left out {files}, the first: {plan.first_special}")
+        session.warn_of_unfit(plan.unfit, plan.first_unfit)
     errors.report_parts(session, failed, work.fatal)

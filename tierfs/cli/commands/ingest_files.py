@@ -1,130 +1,40 @@
-"""Plan an ingest and copy files: small ones in batches, others one by one.
+"""Copy files into segments: small ones in batches, others one by one.
 
-`plan_ingest` maps files to segments. `ingest_batch` creates small new files in one commit. `FileIngest` handles the
+`ingest_batch` creates small new files in one commit. `FileIngest` handles the
 other files, one at a time: it compares the beginning with the segment (app/compare.py) and appends the rest.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
-from tierfs import names, osio, ranges
+from tierfs import osio, ranges
 from tierfs.app.compare import compare
 from tierfs.app.inputs import BLOCK_BYTES, InputBlock, InputSource, blocks
 from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.cli.commands.append import closing_writer
-from tierfs.cli.errors import from_os_error
-from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, StorageFull, TierfsError
+from tierfs.cli.commands.ingest_plan import Item
+from tierfs.errors import Conflict, InvalidRequest, NotDirectory, StorageFull, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.records import SegmentRecord
 from tierfs.names import as_word, printable
-from tierfs.parallel import Meter, OnProgress, unseen
+from tierfs.parallel import Meter
 from tierfs.segments import create
-from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
+from tierfs.segments.create import BulkCreator, WholeSegment
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import MIB, Ack, ByteRange
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One file and the segment it becomes."""
-
-    path: str
-    segment: str
-    size_bytes: int
 
 
 def file_of(status: os.stat_result, length: int) -> IngestedFile:
     """Return the attributes to keep of a file of which `length` bytes were read after `status`."""
     return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
-
-
-@dataclass(slots=True)
-class IngestPlan:
-    """The files to ingest, those that cannot be ingested with their errors, and those left out."""
-
-    directories: CopiedDirectories
-    items: list[Item] = field(default_factory=list)
-    refused: list[tuple[str, TierfsError]] = field(default_factory=list)
-    special: list[str] = field(default_factory=list)
-    """Links, sockets, devices and pipes below a directory."""
-
-
-def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) -> IngestPlan:
-    """Plan the ingest of files and directories, and change nothing.
-
-    A directory beside other paths keeps its name, as with `cp -r`; one that is given alone becomes `into`. Raises
-    NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that would become one
-    segment. A path may be a link; links below a directory are left out.
-    """
-    plan, listed = IngestPlan(CopiedDirectories(into)), Meter(report, noun="listed file")
-    for path in paths:
-        if not os.path.exists(path):
-            raise NotFound(f"{path} does not exist")
-        if os.path.isdir(path):
-            _add_directory(plan, path, into, "" if len(paths) == 1 else name_of_copy(path), listed)
-        elif os.path.isfile(path):
-            _add(plan, path, f"{into}/{os.path.basename(path)}")
-        else:
-            raise InvalidRequest(f"{path} is not a regular file", remedy=f"tierfs append SEGMENT {path}")
-    by_segment: dict[str, Item] = {}
-    for item in plan.items:
-        other = by_segment.setdefault(item.segment, item)
-        if other is not item:
-            raise InvalidRequest(
-                f"{other.path} and {item.path} would both become {item.segment}",
-                remedy="ingest them into different directories",
-            )
-    return plan
-
-
-def _add_directory(plan: IngestPlan, directory: str, into: str, name: str, listed: Meter) -> None:
-    for path, mode in listed.each(_files_below(plan, directory, name), lambda file: file[0]):
-        if stat.S_ISREG(mode):
-            inner = os.path.relpath(path, directory)
-            _add(plan, path, f"{into}/{name}/{inner}" if name else f"{into}/{inner}")
-        else:
-            plan.special.append(path)
-
-
-def _files_below(plan: IngestPlan, directory: str, copy: str) -> Iterator[tuple[str, int]]:
-    """Yield path and mode of everything but directories, in name order; plan these, also empty ones."""
-
-    def note(error: OSError) -> None:
-        plan.refused.append((os.fsdecode(error.filename or directory), from_os_error(error)))
-
-    for root, inner, files in os.walk(directory, onerror=note):
-        below = "" if root == directory else f"{os.path.relpath(root, directory)}/"
-        try:
-            plan.directories.add(directory, below, copy)
-        except TierfsError as exc:
-            if not (inner or files):  # else each of them is refused
-                plan.refused.append((root, exc))
-        linked = [name for name in inner if os.path.islink(os.path.join(root, name))]
-        inner.sort()
-        for name in sorted([*files, *linked]):
-            path = os.path.join(root, name)
-            try:
-                yield path, os.lstat(path).st_mode
-            except OSError as exc:  # deleted since it was listed
-                note(exc)
-
-
-def _add(plan: IngestPlan, path: str, segment: str) -> None:
-    try:
-        name = names.join(names.split(segment))
-    except InvalidRequest as exc:
-        plan.refused.append((path, exc))
-        return
-    plan.items.append(Item(path, name, os.path.getsize(path)))
 
 
 T = TypeVar("T")
