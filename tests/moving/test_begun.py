@@ -28,7 +28,7 @@ from tierfs.app.dump import dump_segment
 from tierfs.app.store import Store, open_store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import OffloadSettings
-from tierfs.errors import Conflict, WrongColdTier
+from tierfs.errors import Conflict, NotFound, TierfsError, Unavailable, WrongColdTier
 from tierfs.holder.work import ColdWork
 from tierfs.journal import cold_identity
 from tierfs.journal.publish import Publisher
@@ -274,6 +274,33 @@ def test_an_object_that_is_begun_before_the_switch_is_not_linked_behind_it(
         held.go_on()
         maker.end()
     assert all(isinstance(error, Conflict | Stopped) for error in maker.errors), maker.errors
+    require_all_there(store, target)
+
+
+@pytest.mark.parametrize("maker", ["a pool's pack"], indirect=True)
+@pytest.mark.parametrize("error", [NotFound("packs/a: No such file or directory"), Unavailable("down")], ids=type)
+def test_an_append_that_fails_in_the_place_before_is_written_again_in_the_new_one(
+    store: TestStore,
+    cold: ScriptedStorage,
+    target: ScriptedStorage,
+    maker: Maker,
+    error: TierfsError,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The place that was left may be gone while an upload into it is under way."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with store.holding() as work:
+        held = begin(maker, cold)
+        switch_of(work, store)
+        store.cold = KeptOpen(target.inner)
+        monkeypatch.setattr(cold.inner, "put", fail)
+        held.go_on()
+        maker.end()
+    assert [type(each) for each in maker.errors] == [Stopped]
+    assert store.read("acked") == b"acknowledged"
     require_all_there(store, target)
 
 

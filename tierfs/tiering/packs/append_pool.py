@@ -230,14 +230,20 @@ class AppendPool(GroupCommit):
             raise
 
     def _send(self, group: Sequence[PendingCommit], appends: Sequence[PendingAppend]) -> None:
+        publisher = None
         try:
-            _, cold = self._cold_tier()
+            publisher, cold = self._cold_tier()
             recipe = _PoolRecipe(self, group, appends, cold)
             if not recipe.is_empty:
                 objects.make(self.metadata, cold, recipe)
         except Fenced:
             raise
-        except Conflict as exc:  # the pack is garbage by now, or in a place that is no longer the cold tier
+        except TierfsError as exc:
+            # The pack is garbage by now, or in a place that is no longer the cold tier, whatever that says of it: a
+            # directory that was left may be gone.
+            is_left = publisher is not None and not publisher.is_in_place()
+            if not isinstance(exc, Conflict) and (not is_left or any(pending.is_unsure for pending in group)):
+                raise
             log.info("appends are written again: %s", exc)
             for pending in group:
                 pending.error = pending.error or StaleBase(str(exc))
