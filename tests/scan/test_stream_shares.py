@@ -199,6 +199,18 @@ def in_time(began_s: int, ended_s: int) -> dict[str, object]:
     return {"began_ms": began_s * 1000, "ended_ms": ended_s * 1000}
 
 
+@pytest.mark.parametrize("limits", [Limits(1), Limits(segments=1), Limits(1000)], ids=str)
+def test_a_clock_that_was_set_back_stops_no_stream(limits: Limits) -> None:
+    """The second member of a sequence, by its times, was begun and ended before the first."""
+    logs = Logs({birth: b"12345\n" * 20 for birth in (1, 2, 3)})
+    logs.facts[1] = in_time(1000, 1000) | {"sequence": "m", "place": 1}
+    logs.facts[2] = in_time(700, 900) | {"sequence": "m", "place": 2}
+    logs.facts[3] = in_time(1100, 1100)
+    for _ in logs.batches(limits):
+        pass
+    logs.assert_whole()
+
+
 def test_logs_of_one_day_after_another_are_read_in_their_order() -> None:
     logs = Logs()
     for day in range(4):

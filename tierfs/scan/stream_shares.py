@@ -223,7 +223,8 @@ class _Queue:
     def take(self, most: int) -> list[Unread]:
         """Take the next ones that are read side by side."""
         horizon = self._horizon()
-        while self._later and (horizon is None or self._later[0][0] < horizon):
+        # One at least: where a clock was set back, what ends first may wait behind what seems to begin after that end.
+        while self._later and (not self._ready or horizon is None or self._later[0][0] < horizon):
             self._put(heappop(self._later)[2])
         return [heappop(self._ready)[2] for _ in range(min(most, len(self._ready)))]
 
