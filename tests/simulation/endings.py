@@ -21,8 +21,8 @@ from tests.recovery.test_from_objects import rebuilt
 from tests.simulation import invariants
 from tests.simulation.checks.comparing import equal, read, require, same
 from tests.simulation.checks.damage import damaged, what_is_back_is_good_again
+from tests.simulation.checks.second_store import a_second_store_at_its_path
 from tests.simulation.invariants import invariant
-from tests.simulation.verbs.ledgers import open_ledgers
 from tests.simulation.world import FOREIGN, World, Wrong, listed
 from tests.simulation.world import shown as listing
 from tests.stores import TestStore, open_test_store
@@ -51,6 +51,9 @@ _LATER_S = 25 * 3600.0
 _BEFORE_GC = 0.2
 """Share of the lives whose bucket is recovered from objects with its garbage and with jobs that did not commit."""
 
+_SECOND = 0.2
+"""Share of the lives at whose end another store is made at the path of theirs."""
+
 Ending = Callable[[World, Path], None]
 
 
@@ -72,7 +75,7 @@ def check(world: World, path: Path, chance: random.Random) -> None:
         from_objects(world, path / "early")
     for name in list(world.writers):
         world.without_writer(name)
-    for name in open_ledgers(world):
+    for name in world.model.open_ledgers:
         world.store.engine.seal(name)
         world.model = world.model.put(name, replace(world.model.live[name], sealed=True))
     world.store.offload()
@@ -80,7 +83,10 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     sound(world)
     invariants.journal_entries_are_bounded(world)
     bucket_holds_the_named_objects(world)
-    chance.choice(DEAR)(world, path)
+    if chance.random() < _SECOND:
+        a_second_store_at_its_path(world, chance)
+    else:
+        chance.choice(DEAR)(world, path)
 
 
 @invariant(4, 11, 17)

@@ -29,8 +29,8 @@ _PATCHED = {
     "RUN_BLOCKS": (2, 3, 8),
     "_ENTRY_BYTES": (600, 1500, 1 << 22),
     "_ENTRY_CHANGES": (2, 5, 10_000, 10_000),
-    "chunkstore.memory.STEP_BYTES": (16, 33, 100, 1 << 20),
-    "chunkstore.validate.STEP_BYTES": (16, 33, 100, 1 << 20),
+    "chunkstore.memory.STEP_BYTES": (64, 100, 1000, 1 << 20),
+    "chunkstore.validate.STEP_BYTES": (64, 100, 1000, 1 << 20),
     "_LARGEST_PART": (2, 4),
     "MAX_PACK_ENTRIES": (2, 3, 20_000),
     "BATCH_RECORDS": (2, 7, 1000),
@@ -43,6 +43,8 @@ _PATCHED = {
     "_JOINED_BYTES": (40, 1 << 18),
 }
 """Constants of the product, in every module that has one of that name or in the one named, and their draws."""
+
+MOST_BLOCK_BYTES = max(_PATCHED["CRC_BLOCK_BYTES"])
 
 _FIXED = {"_FAN_OUT": 16}
 """The same, of every life: of 256 directories per store most are empty, and a sixth of a life made and listed them."""
@@ -112,7 +114,7 @@ def _known() -> dict[tuple[str, str], int]:
             package = importlib.import_module(f"tierfs.{room}")
             for found in pkgutil.walk_packages(package.__path__, f"tierfs.{room}."):
                 importlib.import_module(found.name)
-        for key in (*_PATCHED, *_FIXED, "RUN_BYTES"):
+        for key in (*_PATCHED, *_FIXED, "RUN_BYTES", "SLOT_BYTES"):
             where, _, constant = key.rpartition(".")
             for name, module in sys.modules.items():
                 if name.startswith("tierfs.") and hasattr(module, constant) and name.endswith(where):
@@ -120,11 +122,17 @@ def _known() -> dict[tuple[str, str], int]:
     return _DEFAULTS
 
 
+def import_rooms() -> None:
+    """Import all rooms of the product, whose functions may be swapped then."""
+    _known()
+
+
 @contextmanager
 def turned(knobs: Knobs) -> Iterator[None]:
     """Let the product have these limits."""
     values = {**_FIXED, **knobs.constants}
     values["RUN_BYTES"] = values["RUN_BLOCKS"] * values["CRC_BLOCK_BYTES"]
+    values["SLOT_BYTES"] = values["CRC_BLOCK_BYTES"]
     try:
         for module, constant in _known():
             key = f"{module.removeprefix('tierfs.')}.{constant}"

@@ -132,3 +132,8 @@ class Model:
     def of_bytes(self) -> list[str]:
         """The segments of bytes, whose verbs are not those of ledgers."""
         return sorted(name for name, content in self.live.items() if not content.is_ledger)
+
+    @property
+    def open_ledgers(self) -> list[str]:
+        """The ledgers that take entries."""
+        return [name for name, content in sorted(self.live.items()) if content.is_ledger and not content.sealed]

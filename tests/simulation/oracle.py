@@ -13,19 +13,17 @@ import trio.testing
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.faces.files import Files
+from tests.simulation.faces.long_lived import LongLived
 from tests.simulation.faces.scan import scanned
 from tests.simulation.model import Content, Model
+from tests.simulation.places import reader_of
 from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
-from tierfs.config import ReadSettings
 from tierfs.errors import Fenced, TierfsError
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ByteRange, ReadPriority
-
-_SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
+from tierfs.types import ByteRange, ReadPriority
 
 _PRIORITIES = tuple(ReadPriority)
 
@@ -58,15 +56,17 @@ _MOST_CHUNKS = 10
 def new_reader(world: World) -> Reader:
     """The product's reader of a process that has just begun."""
     store = world.store
-    return Reader(store.metadata, store.files, lambda _: world.for_readers, _SETTINGS, NullMetrics())
+    return reader_of(world.places, store.metadata, store.files, store.path)
 
 
 class Oracle:
     """Reads a drawn part of the store after each step, by a reader that lives as long as its process."""
 
-    def __init__(self, world: World, reader: Reader) -> None:
+    def __init__(self, world: World, reader: Reader, readers: LongLived) -> None:
+        """`readers` live longer than the process of `reader`."""
         self._world = world
         self._reader = reader
+        self._readers = readers
         self._files = Files(world.store.metadata, partial(new_reader, world))
         self._transaction_id = 0
         self._model: Model | None = None
@@ -84,6 +84,8 @@ class Oracle:
         passed = await self._beside_a_read(step, chance) if beside else world.step(step)
         if not world.new_process:
             await self._look(chance)
+        if not world.new_machine:
+            await self._readers.look(chance)
         return passed
 
     async def _beside_a_read(self, step: Step, chance: random.Random) -> int:
@@ -100,11 +102,11 @@ class Oracle:
             wanted = ByteRange(content.start, max(wanted.end, min(content.start + 200, len(content.data))))
         handle = self._reader.open(segment_id, priority=chance.choice(_BOTH))
         async with trio.open_nursery() as nursery:
-            gate = world.for_readers.gate = threading.Event()
+            gate = world.places.gate = threading.Event()
             nursery.start_soon(self._read_beside, handle, name, content, wanted)
             await trio.testing.wait_all_tasks_blocked()
             passed = world.step(step)
-            world.for_readers.gate = None
+            world.places.gate = None
             gate.set()
         after = {segment.id: content for content, segment in self._by_record()}.get(segment_id)
         if after is not None:

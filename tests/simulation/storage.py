@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +13,6 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, OnReceived, Source, StoredObject
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import AlreadyExists, Unavailable
-
-_PATIENCE_S = 600.0
-"""A read that is held for longer was forgotten."""
 
 _HARMLESS = ("read", "list", "stat")
 """Calls that change no object."""
@@ -107,6 +103,10 @@ class SimStorage(Wrapped):
         self._late = [put for put in self._late if put.due_step > self._step]
         for put in due:
             self._land(put)
+
+    def leave(self) -> None:
+        """Answer no call from now on."""
+        self._back_step = 1 << 60
 
     def calm(self) -> None:
         """Have no fault from now on: late PUTs land, and the storage is back."""
@@ -223,30 +223,6 @@ class SimStorage(Wrapped):
         digest = hash(self.inner._objects[name].data)
         if self._written.setdefault(name, digest) != digest:
             self.used_twice.add(name)
-
-
-class ReadersStorage(Wrapped):
-    """The bucket as the readers of a life see it: none of their calls, begun at any time, is a point of a verb's."""
-
-    def __init__(self, inner: MemoryStorage) -> None:
-        super().__init__(inner)
-        self._inner = inner
-        self.gate: threading.Event | None = None
-        """Reads wait for it."""
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        gate = self.gate
-        if gate is not None:
-            assert gate.wait(_PATIENCE_S), "forgotten"
-        self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
 
 def _no_answer(verb: str, name: str) -> Unavailable:

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
-from tests.simulation.knobs import Knobs, turned
+from tests.simulation.knobs import Knobs
 from tests.simulation.model import Model, Shown, Stamp
+from tests.simulation.places import Places
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
-from tests.simulation.storage import ReadersStorage, SimStorage
-from tests.stores import TestStore, open_test_store
-from tierfs import osio, parallel
+from tests.simulation.storage import SimStorage
+from tests.stores import TestStore
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.clock import ClockReading, ManualClock
+from tierfs.clock import TOLERANCE_S, ClockReading, ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.garbage.clocks import ClockDisagrees
-from tierfs.metadata import directories, entries, environment, tables
+from tierfs.metadata import directories, entries
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -46,9 +40,6 @@ NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
 LEDGERS = "m"
 """The managed ledger."""
 
-_BEGIN_MS = 2_500_000_000_000
-"""Later than the times of the real files, so that all of them are old."""
-
 FOREIGN = {"theirs": b"of another program", "segments/a/theirs": b"put there by hand", "packs/theirs": b"the same"}
 """Objects that are not ours."""
 
@@ -58,8 +49,8 @@ _MIDDLE = 60
 _RECENT = 0.4
 """Share of the draws of a segment that stay with the one before."""
 
-_RECORDS = 1024
-"""Remembered of each table."""
+_CREEP_S = 2 * TOLERANCE_S
+"""By which a wall clock can be off, in two steps, before the store distrusts it."""
 
 _TICK_S = 0.001
 """Time that every step takes."""
@@ -76,6 +67,8 @@ class WorldClock(ManualClock):
     """Seconds that have passed."""
     off_s = 0.0
     """By which the wall clock is ahead of the right time."""
+    rested_s = 0.0
+    """For how long the machine was off before a start with a clock that is behind: nothing can tell the store."""
 
     def advance(self, delay_s: float) -> None:
         super().advance(delay_s)
@@ -84,11 +77,19 @@ class WorldClock(ManualClock):
     def jump(self, delay_s: float) -> None:
         super().jump(delay_s)
         self.off_s += delay_s
+        self.rested_s = self.rested_s if self.off_s < 0 else 0.0
 
     def restart(self, rested_s: float, *, ahead_s: float = 0) -> None:
         super().restart(rested_s, ahead_s=ahead_s)
         self.true_s += rested_s
         self.off_s += ahead_s
+        self.rested_s = self.rested_s + rested_s if self.off_s < 0 else 0.0
+
+    @property
+    def dated_s(self) -> float:
+        """The earliest time by which the store may date what happens now: a clock that is slightly off is trusted."""
+        slightly_off_s = self.off_s if -_CREEP_S <= self.off_s < 0 else 0.0
+        return self.true_s - self.rested_s + slightly_off_s
 
     @property
     def right_ms(self) -> int:
@@ -127,7 +128,8 @@ class World:
     store: TestStore
     disk: SimDisk
     storage: SimStorage
-    for_readers: ReadersStorage
+    places: Places
+    """All places by their addresses, as readers see them."""
     clock: WorldClock
     points: Points
     errors: Errors
@@ -156,7 +158,9 @@ class World:
     moving: tuple[str, SimStorage] | None = None
     """A place that the store may have by now, and its URL."""
     left: list[MemoryStorage] = field(default_factory=list)
-    """The places before."""
+    """The places before to which it may go back."""
+    departed: SimStorage | None = None
+    """The place that was left in this step."""
     replica: TestStore | None = None
     replicated: dict[int, int] = field(default_factory=dict)
     """Lengths that it showed, by inode."""
@@ -172,7 +176,9 @@ class World:
     _noted: Model | None = None
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
-    """Whether the process ended in the last step, so that all readers are gone."""
+    """Whether the process ended in the last step, and its readers with it."""
+    new_machine: bool = False
+    """Whether all processes did: the power was lost, the machine started again, or the store has another host."""
     changed: list[str] = field(default_factory=list)
     """Segments with another content since the last step."""
     earlier: dict[str, Any] = field(default_factory=dict)
@@ -187,7 +193,7 @@ class World:
         self.clock.advance(_TICK_S)
         self.latest_ms = max(self.latest_ms, min(self.clock.now_ms(), self.clock.right_ms))
         self.newest_ms = max(self.newest_ms, self.clock.now_ms())
-        self.new_process = False
+        self.new_process = self.new_machine = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
         self.points.arm(0 if step.end is None else step.end.point)
@@ -238,6 +244,7 @@ class World:
     def end_process(self, power: int | None) -> None:
         """Kill the process, perhaps lose the power, and start again; find out which verb in work has happened."""
         self.new_process = True
+        self.new_machine |= power is not None
         self.writers.clear()
         self.store.kill()
         if power is not None:
@@ -272,7 +279,7 @@ class World:
     def stamp(self, size: int) -> Stamp:
         """Return when bytes are written, and their numbers."""
         self._bytes += size
-        return Stamp(self.clock.true_s, self._bytes - size)
+        return Stamp(self.clock.dated_s, self._bytes - size)
 
     def came_back(self, name: str) -> None:
         """Note that a segment that was gone may be there again."""
@@ -287,7 +294,7 @@ class World:
         What was due before may be gone, and stays due.
         """
         latest_ms, now_ms = self.latest_ms, self.clock.now_ms()
-        self.latest_ms, self.clock.off_s = now_ms, 0.0
+        self.latest_ms, self.clock.off_s, self.clock.rested_s = now_ms, 0.0, 0.0
         last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
         trash = {
             name: tuple(
@@ -372,86 +379,6 @@ def shown(metadata: MetadataStore) -> dict[str, Shown]:
             name: (each.start_offset, each.length, each.sealed, entries.count(txn, each.id))
             for name, each in listed(metadata).items()
         }
-
-
-@contextmanager
-def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
-    """A new store in `path`, in a world with these limits."""
-    points, clock = Points(), WorldClock(_BEGIN_MS)
-    with ExitStack() as stack:
-        errors = Errors()
-        stack.enter_context(errors.kept())
-        stack.callback(_close_metadata, path.parent)
-        stack.enter_context(turned(knobs))
-        stack.enter_context(_seeded(seed))
-        stack.enter_context(_decoded_once())
-        stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
-        if not knobs.threads:
-            stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
-        bucket = MemoryStorage(clock)
-        for name, data in FOREIGN.items():
-            bucket.put(name, BufferSource(data))
-        storage = SimStorage(bucket, points)
-        retried = connected(storage, knobs, clock)
-        disk = SimDisk(path, points)
-        path.mkdir()
-        stack.enter_context(disk.attached())
-        store = stack.enter_context(
-            open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
-        )
-        disk.sync(path)  # as `init` does, behind everything it made
-        world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
-        stack.callback(world.close, store)
-        yield world
-
-
-def connected(storage: SimStorage, knobs: Knobs, clock: WorldClock) -> ResilientStorage:
-    """Connect to a place, as a process does."""
-    return ResilientStorage(storage, attempts=knobs.attempts, sleep=_at_once, clock=clock)
-
-
-def _close_metadata(path: Path) -> None:
-    """Close what deaths left open, as the end of a process does: a map of 1 TiB each."""
-    for place in [place for place in environment._registry if place.is_relative_to(path)]:
-        environment.close_environment(place)
-
-
-def _at_once(_: float) -> None:
-    """Do not wait: no time passes unless the world says so."""
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Let chance be that of the seed, in the product too."""
-    chance, state = random.Random(seed), random.getstate()
-    random.seed(seed)
-    with patch.object(os, "urandom", chance.randbytes), patch.object(random, "_urandom", chance.randbytes):
-        yield  # `uuid` asks the one, `secrets` the other
-    random.setstate(state)
-
-
-@contextmanager
-def _decoded_once() -> Iterator[None]:
-    """Decode equal bytes of metadata once: every step looks at most of the records, which never change."""
-    codecs = [table.codec for table in vars(tables).values() if isinstance(table, tables.Table)]
-    with ExitStack() as stack:
-        for codec in codecs:
-            stack.enter_context(patch.object(codec, "decode", lru_cache(_RECORDS)(codec.decode)))
-        yield
-
-
-def _cache(*, tells: bool) -> type[osio.PageCache]:
-    """Return a page cache that holds everything, or one of a file system that does not tell."""
-
-    class DrawnPageCache(osio.PageCache):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tells = tells
-
-        def read(self, fd: int, view: memoryview, offset: int) -> int:
-            return os.preadv(fd, [view], offset) if tells else 0
-
-    return DrawnPageCache
 
 
 def pick(chance: random.Random, things: list[Any]) -> Any:

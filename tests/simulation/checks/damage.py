@@ -6,11 +6,14 @@ from contextlib import suppress
 
 from tests.fsck.looking import cold_findings, deep_findings, findings
 from tests.fsck.test_mender import mended
+from tests.recovery.recovering import recovered
 from tests.simulation.checks.comparing import read, require, same
 from tests.simulation.invariants import invariant
-from tests.simulation.verbs.ledgers import open_ledgers
-from tests.simulation.world import World
+from tests.simulation.world import World, listed
+from tierfs import ranges
+from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import DataLoss, NotFound
+from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.types import ByteRange
 
 
@@ -28,6 +31,28 @@ def what_is_back_is_good_again(world: World, *, repairs: bool) -> None:
         same(name, read(store, name), content.data[content.start :])
 
 
+@invariant(4, 11)
+def what_is_cold_outlives_the_disk(world: World) -> None:
+    """The disk is lost now: all that is cold is in the bucket, and its journal names it."""
+    world.points.disarm()  # what recovers it is another host, and does not die
+    path, left = world.path.parent / f"lost-{len(world.done)}", MemoryStorage(world.clock)
+    left._objects = dict(world.storage.inner._objects)
+    if not any(left.list(JOURNAL_PREFIX)):
+        require(not any(world.store.layout(name).cold for name in world.model.live), "the bucket has no journal")
+        return
+    with recovered(path, left) as found:
+        there = {segment.id: name for name, segment in listed(found.store.metadata).items()}
+        for name in world.model.live:
+            layout = world.store.layout(name)
+            if not layout.cold:
+                continue
+            require(layout.segment.id in there, f"{name} is cold, and not in the bucket")
+            held = [placed.range for placed in found.store.layout(there[layout.segment.id]).cold]
+            for placed in layout.cold:
+                live = placed.range.intersect(layout.segment.range)
+                require(ranges.covers(held, live), f"{name}: {live} is cold, and the bucket does not name it")
+
+
 def damaged(world: World) -> None:
     """Damage of one chunk keeps no other from being offloaded, and a check of every byte names what is harmed."""
     with world.store.holding() as work:  # a cut may have dropped the bytes for which a chunk is suspect
@@ -37,7 +62,7 @@ def damaged(world: World) -> None:
             world.store.offload()
     block = world.knobs.constants["CRC_BLOCK_BYTES"]
     said = " ".join(map(str, deep_findings(world.store)))
-    left_open = open_ledgers(world)
+    left_open = world.model.open_ledgers
     for name in world.model.live:
         layout = world.store.layout(name)
         for local in layout.local:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from tests.simulation.places import COLD
 from tests.simulation.world import World
 from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ColdSettings
+from tierfs.metadata.store import MetadataStore
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher, ScanSource
 from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of
-from tierfs.types import ByteRange, LocationId
+from tierfs.types import ByteRange
 
 
 class WorldConnections(PlaceConnections):
-    """Connects to the bucket of a world, whatever its address."""
+    """Those of a process that sees the store of a world."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
-    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """Return the bucket."""
-        return self._world.for_readers
+    def metadata(self, place: Place) -> MetadataStore | None:
+        """Return those of the store, which it closes."""
+        return self._world.store.metadata
 
     def files(self, place: Place) -> ChunkFiles:
         """Return those of the store, which it closes."""
@@ -38,7 +38,7 @@ def scanned(world: World, name: str, wanted: ByteRange) -> bytes:
     """Return bytes of a segment. Raises as tasks do."""
     store, plan = world.store, pinned(world, name, wanted)
     with store.metadata.read() as txn:
-        place = place_of(txn, str(store.path), ColdSettings())
+        place = place_of(txn, str(store.path), COLD)
     source = ScanSource(plan.segment.id, name, plan.priority.value, plan.ledger)
     with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
         return fetcher.read(0, plan.extents)

@@ -1,6 +1,7 @@
 """The verbs of a life, a module for each kind of actor. Importing this enters all of them into the table."""
 
 from tests.simulation.verbs import (
+    addresses,
     batches,
     dumps,
     foreign,
@@ -16,4 +17,19 @@ from tests.simulation.verbs import (
     writing,
 )
 
-ALL = (batches, dumps, foreign, holder, hosts, ledgers, lifetimes, moves, operator, rot, streams, tiering, writing)
+ALL = (
+    addresses,
+    batches,
+    dumps,
+    foreign,
+    holder,
+    hosts,
+    ledgers,
+    lifetimes,
+    moves,
+    operator,
+    rot,
+    streams,
+    tiering,
+    writing,
+)

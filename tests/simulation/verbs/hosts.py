@@ -13,12 +13,13 @@ from tests.journal.replaying import check_store
 from tests.recovery.test_follow import HERE, cold_bytes, shown
 from tests.simulation import endings
 from tests.simulation.steps import Arguments, NothingToDo, verb
-from tests.simulation.verbs.ledgers import open_ledgers
 from tests.simulation.world import World, Wrong, listed
-from tests.stores import TestStore, quiet
+from tests.stores import LOCATION, TestStore, quiet
 from tierfs.journal import reader
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.publish import Publisher
+from tierfs.metadata import policies
+from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Meter
 from tierfs.recovery import from_journal
@@ -90,7 +91,7 @@ def take_over(world: World, arguments: Arguments) -> None:
         raise NothingToDo
     for name in list(world.writers):
         world.without_writer(name)
-    for name in open_ledgers(world):
+    for name in world.model.open_ledgers:
         with world.change(world.model.put(name, replace(world.model.live[name], sealed=True))):
             world.store.engine.seal(name)
     world.store.offload()
@@ -99,11 +100,13 @@ def take_over(world: World, arguments: Arguments) -> None:
     world.points.disarm()
     old, path = world.store, world.path / f"host-{len(world.done)}"
     path.mkdir()
-    location = HERE
+    with old.metadata.read() as txn:
+        location = LocationRecord(id=LOCATION, url=policies.location(txn, LOCATION).url)
     rebuilt = from_journal.owned(path / "metadata", world.storage.inner, location, world.clock, quiet)
     from_journal.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
     EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
     new = _opened(world, path, rebuilt.metadata)
+    new.places |= old.places
     before = bucket(world.storage.inner)
     works: tuple[Callable[[], object], ...] = (
         old.offload,
@@ -117,7 +120,7 @@ def take_over(world: World, arguments: Arguments) -> None:
         raise Wrong("a fenced store changed the bucket")
     old.kill()
     world.disk.settle(world.path)
-    world.store, world.new_process = new, True
+    world.store, world.new_process, world.new_machine = new, True, True
     world.model = replace(world.model, trash={})  # of what is there, only the cold bytes would come back
     for name, content in world.model.live.items():
         is_held = content.is_ledger or new.read(name, Tier.COLD)[content.start :] == content.data[content.start :]

@@ -11,11 +11,6 @@ from tests.simulation.world import LEDGERS, World, pick
 from tierfs.segments import ledgers
 
 
-def open_ledgers(world: World) -> list[str]:
-    """Return the names of ledgers that take entries."""
-    return [name for name, content in sorted(world.model.live.items()) if content.is_ledger and not content.sealed]
-
-
 def _entries(world: World, chance: random.Random) -> Arguments:
     sizes = [chance.choice([0, 1, 7, chance.randrange(80)]) for _ in range(chance.choice([1, 2, 5]))]
     return {"new": chance.random() < 0.3, "sizes": sizes, "salt": chance.randrange(1 << 30)}
@@ -24,7 +19,7 @@ def _entries(world: World, chance: random.Random) -> Arguments:
 @verb(2, _entries)
 def add_entries(world: World, arguments: Arguments) -> None:
     """All entries of a call or none; the writer is closed each time."""
-    names = open_ledgers(world)
+    names = world.model.open_ledgers
     if arguments["new"] or not names:
         name = f"{LEDGERS}/{len(world.done):020}"
         with world.change(world.model.put(name, Content(is_ledger=True))), world.store.metadata.write() as txn:
@@ -45,11 +40,11 @@ def add_entries(world: World, arguments: Arguments) -> None:
             world.store.engine.close_writer(writer)
 
 
-@verb(1, lambda world, chance: {"name": pick(chance, open_ledgers(world))})
+@verb(1, lambda world, chance: {"name": pick(chance, world.model.open_ledgers)})
 def close_ledger(world: World, arguments: Arguments) -> None:
     """Close it for good."""
     name = arguments["name"]
-    if name not in open_ledgers(world):
+    if name not in world.model.open_ledgers:
         raise NothingToDo
     with world.change(world.model.put(name, replace(world.model.live[name], sealed=True))):
         world.store.engine.seal(name)

@@ -6,17 +6,21 @@ import copy
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 from tests.simulation.model import Content, Model
+from tests.simulation.opening import connected
+from tests.simulation.places import Fate
 from tests.simulation.points import Death
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.storage import SimStorage
-from tests.simulation.world import World, Wrong, connected
+from tests.simulation.world import LEDGERS, World, Wrong
 from tests.stores import LOCATION, KeptOpen, quiet
+from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import Conflict, Unavailable, Unconfirmed
+from tierfs.errors import Conflict, NotFound, Unavailable, Unconfirmed
 from tierfs.holder.work import ColdWork
 from tierfs.journal import cold_identity, publish
 from tierfs.journal.reader import list_journal
@@ -30,7 +34,7 @@ _NAME = "beside"
 
 _PATIENCE_S = 300.0
 
-_KINDS = ("pool", "pool", "pool", "offload", "consolidate", "repack", "")
+_KINDS = ("pool", "pool", "pool", "batch", "batch", "offload", "ledgers", "consolidate", "repack", "")
 
 _LAST = 1 << 30
 """Behind the switch."""
@@ -44,10 +48,11 @@ def _move(world: World, chance: random.Random) -> Arguments:
         "begun": chance.choice([0, 0, 1, 3]),
         "linked": chance.choice([1, 2, 3, 5, 8, 13, 21, _LAST]),
         "published": chance.choice([1, 5, 21, _LAST, _LAST, _LAST]),
+        "put": chance.choice([1, 1, 1, 2, 3, 5]),
         "size": chance.randint(1, 3 * world.knobs.chunk_bytes),
         "salt": chance.randrange(1 << 30),
     }
-    return {**arguments, "back": chance.random() < 0.3}
+    return {**arguments, "back": chance.random() < 0.3, "fate": str(chance.choice(list(Fate)))}
 
 
 @dataclass
@@ -55,8 +60,10 @@ class Beside:
     """A process that runs only while it is let, from one of its PUTs to the next that matters."""
 
     work: Callable[[], None]
+    put: int = 1
+    """The number of the PUT of an object at which it waits first."""
     error: BaseException | None = None
-    _passed: set[bool] = field(default_factory=set)
+    _puts: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     _waits: threading.Event = field(default_factory=threading.Event)
     _goes: threading.Event = field(default_factory=threading.Event)
 
@@ -77,11 +84,13 @@ class Beside:
         return threading.current_thread() is self._thread
 
     def meets(self, call: str, name: str) -> None:
-        """Wait before the first PUT of an object, and before the first of the journal, until it may go on."""
+        """Wait before one PUT of an object, and before the first of the journal, until it may go on."""
         is_journal = name.startswith("journal/")
-        if call not in ("put", "compose") or is_journal in self._passed:
+        if call not in ("put", "compose"):
             return
-        self._passed.add(is_journal)
+        self._puts[is_journal] += 1
+        if self._puts[is_journal] != (1 if is_journal else self.put):
+            return
         self._goes.clear()
         self._waits.set()
         assert self._goes.wait(_PATIENCE_S), "forgotten"
@@ -115,24 +124,38 @@ def settle_place(world: World) -> None:
         if policies.location(txn, LOCATION).url != url:
             return
     world.moving = None
+    origin = world.departed = world.storage
     world.store.places[url] = KeptOpen(connected(target, world.knobs, world.clock))
-    world.left.append(world.storage.inner)
-    target._written, target.used_twice = world.storage._written, world.storage.used_twice
-    target.theirs = {name: target.inner._objects[name] for name in world.storage.theirs}
+    target._written, target.used_twice = origin._written, origin.used_twice
+    target.theirs = {name: target.inner._objects[name] for name in origin.theirs}
     world.storage = target
-    world.for_readers._inner = target.inner
+    world.left = [place for place in world.left if place is not target.inner]
     world.store.cold = connected(target, world.knobs, world.clock)
     if world.replica is not None:
         world.replica.cold = world.store.cold
 
 
-@verb(2, _move, calls_storage=True, afterwards=settle_place)
+def leave_place(world: World) -> None:
+    """Follow the records, and let become of a place that was left in this step what was drawn for it."""
+    settle_place(world)
+    origin, world.departed = world.departed, None
+    if origin is None:
+        return
+    fate = Fate(world.done[-1].arguments.get("fate", Fate.STAYS))
+    world.places.end(origin.inner, fate)
+    if fate is Fate.AWAY:
+        origin.leave()
+    if fate in (Fate.STAYS, Fate.EMPTY):
+        world.left.append(origin.inner)
+
+
+@verb(2, _move, calls_storage=True, afterwards=leave_place)
 def move(world: World, arguments: Arguments) -> None:
     """Everything is copied, and the store goes on in the new place; the one before is left, and says so."""
     origin = world.storage
-    target = _target(world, back=arguments["back"])
+    target = target_of(world, back=arguments["back"])
     after = _appended(world, arguments)
-    beside = Beside(lambda: _work(world, arguments))
+    beside = Beside(lambda: _work(world, arguments), arguments.get("put", 1))
     moments = sorted((arguments["begun"], arguments["linked"], arguments["published"]))
     calls = 0
 
@@ -149,6 +172,7 @@ def move(world: World, arguments: Arguments) -> None:
     store = world.store
     place = LocationRecord(id=LOCATION, url=f"memory:{len(world.done)}")
     world.moving = place.url, target
+    world.places.add(place.url, target.inner)
     store.elsewhere = KeptOpen(connected(target, world.knobs, world.clock))
     world.maybe = after
     try:
@@ -161,12 +185,12 @@ def move(world: World, arguments: Arguments) -> None:
     finally:
         beside.finish()
         origin.gate = target.gate = None
-        _end(world, beside, after)
+        _end(world, beside, after, arguments["kind"])
     settle_place(world)
     _require_note(world, origin)
 
 
-def _target(world: World, *, back: bool) -> SimStorage:
+def target_of(world: World, *, back: bool) -> SimStorage:
     """Return a new place, or one that was left."""
     inner = MemoryStorage(world.clock)
     if back and world.left:
@@ -205,7 +229,12 @@ def _require_note(world: World, origin: SimStorage) -> None:
 
 
 def _appended(world: World, arguments: Arguments) -> Model:
-    """Return the state if its append has happened; the segment is there before."""
+    """Return the state if its append or its batch has happened; the segment of an append is there before."""
+    if arguments["kind"] == "batch":
+        after = world.model
+        for name, data in _batch(world, arguments).items():
+            after = after.put(name, replace(Content().appended(data, world.stamp(len(data))), sealed=True))
+        return after
     if arguments["kind"] != "pool":
         return world.model
     content = world.model.live.get(_NAME)
@@ -220,8 +249,16 @@ def _appended(world: World, arguments: Arguments) -> Model:
     return world.model.put(_NAME, content.appended(data, world.stamp(len(data))))
 
 
+def _batch(world: World, arguments: Arguments) -> dict[str, bytes]:
+    chance, version = random.Random(arguments["salt"]), len(world.done)
+    return {f"out/{version}-{k}": chance.randbytes(arguments["size"]) for k in range(1 + arguments["salt"] % 3)}
+
+
 def _work(world: World, arguments: Arguments) -> None:
     kind = arguments["kind"]
+    if kind == "batch":
+        assert not Driver(world.store).write(_batch(world, arguments), len(world.done)).repeated
+        return
     if kind == "pool":
         if world.maybe is None or world.maybe is world.model:
             return
@@ -241,6 +278,9 @@ def _work(world: World, arguments: Arguments) -> None:
 def _cold(work: ColdWork, kind: str) -> None:
     if kind == "offload":
         work.offload("", quiet)
+    elif kind == "ledgers":
+        with suppress(NotFound):  # there are none yet
+            work.offload_prefix(LEDGERS, None, quiet)
     elif kind == "consolidate":
         work.consolidate("", dry_run=False, report=quiet)
     else:
@@ -249,7 +289,7 @@ def _cold(work: ColdWork, kind: str) -> None:
                 return
 
 
-def _end(world: World, beside: Beside, after: Model) -> None:
+def _end(world: World, beside: Beside, after: Model, kind: str) -> None:
     """Take note of what the process did."""
     error = beside.error
     if isinstance(error, Death) or world.points.dead:
@@ -260,11 +300,9 @@ def _end(world: World, beside: Beside, after: Model) -> None:
             raise error
         return
     if error is None or isinstance(error, Unconfirmed):
-        before = world.model.live[_NAME].data
-        if error is None:
+        if error is None and kind == "pool":
             world.promised[world.store.segment(_NAME).id] = len(after.live[_NAME].data)
         world.model = after
-        assert len(after.live[_NAME].data) > len(before)
     elif not isinstance(error, Conflict | Unavailable):
         raise error
     else:

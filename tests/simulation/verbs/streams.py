@@ -12,39 +12,24 @@ from dataclasses import dataclass, field
 
 from tests.simulation.faces.scan import WorldConnections
 from tests.simulation.model import Content
+from tests.simulation.places import COLD
 from tests.simulation.steps import Arguments, NothingToDo, verb
-from tests.simulation.storage import ReadersStorage
 from tests.simulation.verbs.writing import LINE_END
 from tests.simulation.world import World, Wrong, listed
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss
 from tierfs.joins import MAX_JOINS
 from tierfs.metadata.store import MetadataStore
-from tierfs.scan.extents import Place
 from tierfs.scan.fetching import ScanFetcher, ScanSource
 from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.selection import PinnedSegment, Selection
 from tierfs.scan.stream import Records, Stream, StreamRead
 from tierfs.scan.stream_plan import StreamOffset
 from tierfs.scan.stream_shares import Limits
-from tierfs.types import LocationId, SegmentId
+from tierfs.types import SegmentId
 
 _LOG = "tierfs.scan.stream"
 _LINES = LineFormat(separator=Separator(LINE_END))
 _NAMED = re.compile(r"segment (?P<name>\S+?)(?: |:|,)")
-
-
-class _Connections(WorldConnections):
-    """As those of other readers, but that nothing holds them back: a step may be done beside a read that waits."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._world = world
-
-    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """Return the bucket where it is now: a stream outlives moves."""
-        return ReadersStorage(self._world.storage.inner)
 
 
 @dataclass
@@ -72,7 +57,7 @@ class Reading:
             read = StreamRead(
                 str(self.records), Selection(recursive=True), self.records, _LINES, fail_on_data_loss=False
             )
-            self.stream = Stream(store.metadata, str(store.path), ColdSettings(), _Connections(world), read)
+            self.stream = Stream(store.metadata, str(store.path), COLD, WorldConnections(world), read)
             self.of = store.metadata
         if not self.offset:
             self.offset = _text(self.stream.earliest())
@@ -119,15 +104,18 @@ def _read(world: World, reading: Reading, stream: Stream, arguments: Arguments) 
         if arguments["stops"]:
             return False
         place, pinned = stream.pinned(_offset(reading.offset), _offset(reading.pending))
+        numbers = set[int]()  # of a batch that is read again they do not count yet
         for part in pinned:
             source = ScanSource(part.segment.id, part.path, part.priority.value, part.ledger)
-            with ScanFetcher(place, _Connections(world), (source,)) as fetcher:
-                _take(world, reading, part, fetcher.read(0, part.extents))
+            with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
+                numbers |= _taken(world, reading, part, fetcher.read(0, part.extents))
+        reading.read |= numbers
         reading.offset, reading.pending = reading.pending, ""
     return False
 
 
-def _take(world: World, reading: Reading, part: PinnedSegment, data: bytes) -> None:
+def _taken(world: World, reading: Reading, part: PinnedSegment, data: bytes) -> set[int]:
+    """Return the numbers of the bytes of a part. Raises Wrong."""
     content, span = world.model.live[part.path], part.range
     if data != content.data[span.start : span.end]:
         raise Wrong(
@@ -136,7 +124,7 @@ def _take(world: World, reading: Reading, part: PinnedSegment, data: bytes) -> N
     numbers = content.numbers(span.start, span.end)
     if twice := numbers & reading.read - world.unsure:
         raise Wrong(f"{len(twice)} bytes of {part.path} between {span.start} and {span.end} were streamed before")
-    reading.read |= numbers
+    return numbers
 
 
 def _require_everything(world: World, reading: Reading) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.simulation import invariants
+from tests.simulation.checks.damage import what_is_cold_outlives_the_disk
 from tests.simulation.invariants import needed_beside_suspects
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.world import NAMES, World
+from tierfs.errors import DataLoss
 
 _PATHS = ("", "", "", "d", *NAMES)
 
@@ -21,11 +25,23 @@ def _there(world: World, path: str) -> str:
     return path if any(f"{name}/".startswith(f"{path}/") for name in world.model.live) else ""
 
 
+@contextmanager
+def _all_else_named(world: World) -> Iterator[None]:
+    """Look whether work that failed for one damaged chunk has given all that is cold to the bucket."""
+    try:
+        yield
+    except DataLoss:
+        if not world.faulty:
+            what_is_cold_outlives_the_disk(world)
+        raise
+
+
 @verb(6, _path, calls_storage=True)
 def offload(world: World, arguments: Arguments) -> None:
     """Make bytes cold."""
     path = _there(world, arguments["path"])
-    world.store.offload(path)
+    with _all_else_named(world):
+        world.store.offload(path)
     world.promise(path)
 
 
@@ -40,7 +56,8 @@ def evict(world: World, arguments: Arguments) -> None:
 @verb(2, _path, calls_storage=True)
 def consolidate(world: World, arguments: Arguments) -> None:
     """Join and repack."""
-    world.store.consolidate(_there(world, arguments["path"]))
+    with _all_else_named(world):
+        world.store.consolidate(_there(world, arguments["path"]))
 
 
 @verb(1, lambda world, chance: {"grace_s": chance.choice([0, 3600])}, calls_storage=True)

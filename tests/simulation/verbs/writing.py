@@ -203,6 +203,7 @@ def set_clock_right(world: World, arguments: Arguments) -> None:
 def restart_machine(world: World, arguments: Arguments) -> None:
     """Start the machine again, with a wall clock that may be wrong."""
     world.end_process(None)
+    world.new_machine = True
     world.clock.restart(arguments["rested"], ahead_s=arguments["ahead"])
 
 

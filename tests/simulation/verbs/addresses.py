@@ -1,0 +1,51 @@
+"""Other addresses of the cold tier: a copy that was made by other means becomes the store's place."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from unittest.mock import patch
+
+from tests.simulation.places import COLD, Fate
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.verbs.moves import leave_place, require_all_there, settle_place, target_of
+from tests.simulation.world import World
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.metadata.records import LocationRecord
+from tierfs.setup import place
+from tierfs.setup.create import ColdChoice
+from tierfs.types import LocationId
+
+
+def _readdress(world: World, chance: random.Random) -> Arguments:
+    if world.damages:
+        raise NothingToDo  # as for a move
+    return {"retagged": chance.random() < 0.5, "fate": str(chance.choice(list(Fate)))}
+
+
+@verb(2, _readdress, afterwards=leave_place)
+def readdress(world: World, arguments: Arguments) -> None:
+    """`config cold.url=` proves that all is there, and the store goes on there."""
+    if world.damages or not world.storage.inner._objects:
+        raise NothingToDo
+    store, target, url = world.store, target_of(world, back=False), f"memory://{len(world.done)}"
+    target.inner._objects = dict(world.storage.inner._objects)
+    if arguments["retagged"]:
+        _retag(target.inner, f"-{len(world.done)}")
+    world.moving = url, target
+    world.places.add(url, target.inner)
+    with patch.object(place, "locate", _located):  # it knows no places in memory
+        place.change(store.metadata, store.paths, COLD, {"url": url})
+    settle_place(world)
+    require_all_there(world)
+
+
+def _retag(copied: MemoryStorage, suffix: str) -> None:
+    """Give objects other etags. Their metadata stay: without these `gc` cannot prove that a stray object is ours."""
+    for name, held in copied._objects.items():
+        copied._objects[name] = replace(held, stored=replace(held.stored, etag=held.stored.etag + suffix))
+
+
+def _located(choice: ColdChoice) -> LocationRecord:
+    assert choice.cold_url is not None
+    return LocationRecord(id=LocationId(0), url=choice.cold_url)
