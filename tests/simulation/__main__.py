@@ -6,11 +6,17 @@ import argparse
 import logging
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from tests.mutants.forks import in_forks
 from tests.simulation import corpus
 from tests.simulation.lives import Life, Lived
+from tests.simulation.put_back import PUT_BACK, tried
 from tests.simulation.tally import Tally, live, report, shortened
+
+_LONGEST_S = 7200.0
+"""Of one defect, however busy the machine is."""
 
 
 def main() -> int:
@@ -21,9 +27,12 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="live those of a file instead")
     parser.add_argument("--keep-on", action="store_true", help="go on after a failure")
     parser.add_argument("--shrink", action="store_true", help="make failed lives shorter")
+    parser.add_argument("--put-back", action="store_true", help="see that lives find each of some defects")
     options = parser.parse_args()
     logging.getLogger("tierfs").addHandler(logging.NullHandler())
     logging.getLogger("tierfs").propagate = False
+    if options.put_back:
+        return put_back()
     tally, begun, failed = Tally(), time.process_time(), 0
     if options.corpus is not None:
         for kept in corpus.read(options.corpus):
@@ -47,6 +56,16 @@ def main() -> int:
     for name in ("verbs", "faults", "points"):
         print(f"{name}: {dict(getattr(tally, name))}")
     return 1 if failed else 0
+
+
+def put_back() -> int:
+    """Put defects back, each in a child; return 1 if no life fails for one of them."""
+    works = ((loses, partial(tried, loses, seed)) for loses, seed in PUT_BACK.items())
+    missed = 0
+    for loses, result in in_forks(works, at_once=1, limit_s=_LONGEST_S):
+        missed += not isinstance(result, str)
+        print(f"{loses}: {result or 'NOT FOUND'}", flush=True)
+    return 1 if missed else 0
 
 
 def tell(life: Life, lived: Lived, *, shorten: bool) -> None:
