@@ -302,3 +302,22 @@ def test_a_missing_slot_is_damage_and_the_replica_stays_as_it_was(owner: TestSto
         with pytest.raises(DataLoss, match=r"journal/.* is missing"):
             follower(store).refresh()
         assert shown(store) == before
+
+
+def test_a_replica_that_starts_over_takes_no_other_stores_journal(owner: TestStore, tmp_path: Path) -> None:
+    """As where the bucket was emptied, and another store made in it."""
+    owner.append("s", b"abcd")
+    owner.offload()
+    with (
+        following(owner, tmp_path / "replica") as store,
+        open_test_store(tmp_path / "other", cold=ScriptedStorage(MemoryStorage())) as other,
+    ):
+        before = shown(store)
+        for name in "abcdef":
+            other.append(name, b"xyz")
+            other.offload()
+            other.cold_work().checkpointer.checkpoint()
+        with pytest.raises(DataLoss, match="the journal is another store's"):
+            Follower(store.metadata, other.cold, HERE).refresh()
+        assert shown(store) == before
+        assert not list(store.path.glob("metadata.*"))
