@@ -73,7 +73,7 @@ def load(world: World, arguments: Arguments) -> None:
         rows = {record.name for _, record in txn.scan(OBJECTS)}
         begun = {intent.name for _, intent in txn.scan(INTENTS)}
     content, whole = _left(world, made, rows)
-    accept_loss = arguments["accept_loss"] and content is not None
+    accept_loss = arguments["accept_loss"] and content is not None and not _has_other_bytes(world, made)
     used = any(name in rows | begun for _, name, _ in made.held)
     world.loaded.add(made.segment_id)
     after = world.model if content is None else world.model.put(made.name, content)
@@ -111,6 +111,12 @@ def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
     if not arguments["newest"]:
         return dump, made
     return made.name, [other for key, other in world.dumps.items() if other.name == made.name and key in there][-1]
+
+
+def _has_other_bytes(world: World, made: Dumped) -> bool:
+    """Return whether an object has its size and other bytes, for now: a loss of them that is accepted is final."""
+    there = {name: len(held.data) for name, held in world.storage.inner._objects.items()}
+    return any(name in world.damages.of and there.get(name) == size for _, name, size in made.held)
 
 
 def _left(world: World, made: Dumped, packs: Collection[str]) -> tuple[Content | None, bool]:
