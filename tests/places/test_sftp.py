@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -69,6 +70,13 @@ def test_a_server_with_another_key_than_the_known_one_is_refused(
     line = line_of(sftp_directory, tmp_path / "store")
     assert "its host key is not the one in known_hosts" in line
     assert "keyscan" not in line
+
+
+def test_a_log_has_no_line_for_each_session(sftp_directory: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with closing(place_storage(sftp_directory)) as storage:
+        assert list(storage.list("")) == []
+    assert not [row for row in caplog.records if row.name.startswith("asyncssh")]
 
 
 def test_a_user_without_a_key_is_refused(keys: Path, sftp_directory: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ A server whose key is not known is refused, whatever the configuration says: nob
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -22,6 +23,9 @@ from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, PermissionDenied, TierfsError, Unavailable
 from tierfs.frozen import dataclass
 from tierfs.names import printable
+
+# Ten lines for each session that begins or ends; an error says what failed.
+logging.getLogger("asyncssh").setLevel(logging.WARNING)
 
 _Result = TypeVar("_Result")
 
