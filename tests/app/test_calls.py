@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.app import calls
 
 # 8 of them read the clocks, bound to a boot, and look whether the store may be written and is the same.
-MOST_APPEND = 126
-MOST_NEW_SEGMENT = 650
+MOST_APPEND = 130
+MOST_NEW_SEGMENT = 660
 MOST_COLD_READ = 124
 MOST_FROM_MEMORY = 46
 

@@ -1,4 +1,4 @@
-"""A call descends through the layers: `consolidate` may climb back to a higher one at most twice."""
+"""A call descends through the layers: `consolidate` may climb back to a higher one at most thrice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import commands
 from tierfs.cli.main import main
 
 PACKAGE = Path(tierfs.__file__).parent
-LIMIT = 2
+LIMIT = 3
 
 
 def ranks() -> dict[str, int]:
@@ -77,7 +77,7 @@ class Climbs:
         assert self._seen
 
 
-def test_consolidate_climbs_back_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consolidate_climbs_back_thrice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store"
     commands.tierfs("-q", "init", store=path)
     for _ in range(2):

@@ -297,7 +297,10 @@ def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path
     assert everything(path) == CONTENT
 
 
-def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(path: Path) -> None:
+def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(
+    path: Path, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("is read from the cold tier instead")
     cold = filled(path, None)
     with open_store(path) as store:
         copies = [cold, local_path(store, "a")]

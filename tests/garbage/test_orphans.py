@@ -87,9 +87,9 @@ def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[st
     prefixes = set[str]()
     listing = store.cold.list
 
-    def remember(prefix: str) -> Iterator[StoredObject]:
+    def remember(prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         prefixes.add(prefix)
-        return iter(listing(prefix))
+        return iter(listing(prefix, after=after))
 
     with monkeypatch.context() as patch:
         patch.setattr(store.cold, "list", remember)

@@ -100,7 +100,8 @@ def test_reads_are_counted_by_the_tier_that_served_them(store: store.Store, moun
     blocks = found["cache"]["memory"]["hits"] + found["cache"]["memory"]["misses"]
     least = 2 * len(DATA) // CRC_BLOCK_BYTES
     assert least <= blocks < 2 * least  # a block that two requests share counts for both
-    assert 1 <= found["cache"]["memory"]["misses"] <= blocks // 2  # the second time it was all there
+    assert found["cache"]["memory"]["misses"] >= 1
+    assert found["cache"]["memory"]["hits"] >= least // 2  # the second time it was all there
     assert found["storage"]["read"]["bytes"] == len(DATA) + CRC_BLOCK_BYTES  # the mount's rehearsal
     assert found["operations"]["open"] >= 3
     assert found["operations"]["read"] >= found["reads"]["local"]["requests"] + found["reads"]["cold"]["requests"]

@@ -134,5 +134,5 @@ def test_a_trace_that_was_left_by_another_move_proves_nothing() -> None:
         name = next(first.list("")).name
         first.put(f"deeper/{name}", BufferSource(one.token))
         second.put(f"deeper/{name}", BufferSource(one.token[1:]))
-        assert (one.is_below(first, f"deeper/{name}"), one.is_below(second, f"deeper/{name}")) == (True, False)
+        assert (one.is_below(first, f"deeper/{name}", ()), one.is_below(second, f"deeper/{name}", ())) == (True, False)
     assert not one.is_at(first)

@@ -137,7 +137,7 @@ async def test_the_next_first_read_finds_all_ready_for_the_loop(
         assert (server.answers, server.connections) == (3, 1)
 
 
-MOST_FRAMES = 15
+MOST_FRAMES = 16
 
 
 class Stacks:
@@ -182,7 +182,7 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
     return stacks
 
 
-async def test_a_first_cold_read_is_at_most_fifteen_calls_deep(tmp_path: Path, stacks: Stacks) -> None:
+async def test_a_first_cold_read_is_at_most_sixteen_calls_deep(tmp_path: Path, stacks: Stacks) -> None:
     with (
         open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}, cold=Bucket()) as store,
         over_http(store) as (server, cold),

@@ -16,7 +16,6 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulation.points import Points
-from tierfs.metadata import transaction
 from tierfs.metadata.environment import Environment
 
 SECTOR_BYTES = 512
@@ -51,7 +50,7 @@ class SimDisk:
             self.settle(self.root)
             for name, double in (("fsync", self._fsync), ("fdatasync", self._fsync), ("unlink", self._unlink)):
                 stack.enter_context(patch.object(os, name, double(getattr(os, name))))
-            stack.enter_context(patch.object(transaction, "_commit", self._commit(transaction._commit)))
+            stack.enter_context(patch.object(Environment, "commit", self._commit(Environment.commit)))
             yield
 
     def power_loss(self, chance: random.Random) -> None:

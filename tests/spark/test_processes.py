@@ -34,15 +34,15 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
     at = options.parent
     schema = spark_processes.run("schema", options, at / "source")
     assert schema.of((*OTHERS, *ARROW, "tierfs.recovery")) == []
-    assert len(schema.of(("tierfs",))) < 101
+    assert len(schema.of(("tierfs",))) < 104
     for kind in ("plan", "stream"):
         plan = spark_processes.run(kind, at / "source", at / "planned")
         task = spark_processes.run("task", at / "planned", at / "rows")
         assert [row["value"] for row in json.loads((at / "rows").read_text())] == ["one", "two"]
         assert plan.of((*OTHERS, "pandas", "tierfs.recovery")) == []
         assert task.of((*OTHERS, "pandas", "tierfs.app", "tierfs.recovery", "tierfs.settings")) == []
-        assert len(plan.of(("tierfs",))) < 105
-        assert len(task.of(("tierfs",))) < 90
+        assert len(plan.of(("tierfs",))) < 108
+        assert len(task.of(("tierfs",))) < 93
 
 
 def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
     task = spark_processes.run("upload", at / "job", at / "uploaded")
     others = ("tierfs.holder", "tierfs.garbage", "tierfs.segments", "tierfs.recovery", "tierfs.app.batch_write")
     assert task.of((*OTHERS[:-2], *others)) == []
-    assert len(task.of(("tierfs",))) < 110
+    assert len(task.of(("tierfs",))) < 114
     spark_processes.run("commit", at / "uploaded", at / "end")
     with open_store(at / "store") as store, store.metadata.read() as txn:
         assert [segment.length for _, segment in select(txn, Selection(("out",)))] == [len(b"one\ntwo\n")]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.segments.test_append import rows_after
 from tests.stores import TestStore
+from tierfs.byte_times import TimedBytes
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, tables
 from tierfs.metadata.chain_edits import Editor
@@ -31,14 +32,14 @@ def quickly(links: PackLinks, _txn: WriteTransaction, entry: PackEntry) -> None:
 
 def by_editor(links: PackLinks, txn: WriteTransaction, entry: PackEntry) -> None:
     segment = txn.must_get(SEGMENTS, tables.u64(entry.segment_id), "the segment")
-    links.add(links.newest(segment), entry)
+    links.add(links.newest(segment), entry, (TimedBytes(entry.length, txn.now_ms, txn.now_ms),))
 
 
 def linked(txn: WriteTransaction, way: Link, held: Sequence[PackEntry]) -> None:
     links = PackLinks(txn, PACK)
     for entry in held:
         way(links, txn, entry)
-    links.end(written_ms=txn.now_ms)
+    links.end()
 
 
 def entries_of(segment_id: SegmentId, *held: tuple[int, int]) -> list[PackEntry]:

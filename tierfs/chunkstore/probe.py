@@ -146,9 +146,15 @@ class Trace:
         """Return whether a storage shows it."""
         return self._is(storage, _TRACE_NAME)
 
-    def is_below(self, storage: ChunkStorage, name: str) -> bool:
-        """Return whether it is the object `name`, deeper in a storage: its place lies inside that one."""
-        return name.endswith(f"/{_TRACE_NAME}") and self._is(storage, name)
+    def is_below(self, storage: ChunkStorage, name: str, others: Sequence[str]) -> bool:
+        """Return whether the object `name`, deeper in a storage, is it or stands beside it: its place lies inside.
+
+        `others`: objects that are put into the same place, and may be listed before it.
+        """
+        return any(
+            name.endswith(f"/{other}") and self._is(storage, name.removesuffix(other) + _TRACE_NAME)
+            for other in (_TRACE_NAME, *others)
+        )
 
     def _is(self, storage: ChunkStorage, name: str) -> bool:
         try:

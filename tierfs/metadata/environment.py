@@ -108,6 +108,7 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.broken: TierfsError | None = None
+        self._committing = threading.Lock()
         """The error of a commit since which the disk has taken no write."""
         self._looked_s = 0.0
         with ExitStack() as opened, map_lmdb_errors(path), map_read_only(path):
@@ -131,7 +132,8 @@ class Environment:
     def require_writable(self) -> None:
         """Raise Unavailable or ReadOnlyDisk after a commit that failed, for anything but a full disk, until the disk
         takes changes again."""
-        failed = self.broken
+        with self._committing:
+            failed = self.broken
         if failed is None or self._takes_changes_again(failed):
             return
         if isinstance(failed, ReadOnlyDisk):
@@ -159,12 +161,17 @@ class Environment:
             log.warning("%s: the disk takes changes again", self.path.parent)
         return self.broken is None
 
-    def failed(self, exc: lmdb.Error) -> TierfsError:
-        """Return the error of a commit; after any but a full disk nothing is written until the disk takes changes."""
-        error = host.meaning(self.path, exc)
-        if not isinstance(error, StorageFull):
-            self.broken, self._looked_s = error, time.monotonic()
-        return error
+    def commit(self, txn: lmdb.Transaction) -> None:
+        """Commit; after any failure but of a full disk nothing is written until the disk takes changes."""
+        # LMDB lets the next change begin before it says that this one failed: that one waits to be told.
+        with self._committing:
+            try:
+                txn.commit()
+            except lmdb.Error as exc:
+                error = host.meaning(self.path, exc)
+                if not isinstance(error, StorageFull):
+                    self.broken, self._looked_s = error, time.monotonic()
+                raise error from exc
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
@@ -182,7 +189,7 @@ class Environment:
         LMDB's info() is not used: it reports a commit while that is still being synced, when new readers do not see it
         yet. A cache that remembers that number would miss the commit for good.
         """
-        with self.lmdb.begin() as txn:
+        with map_lmdb_errors(self.path), self.lmdb.begin() as txn:
             return int(txn.id())
 
     def clear_dead_readers(self) -> int:
@@ -223,6 +230,7 @@ class ReadOnlyEnvironment(Environment):
         self.path = path
         self.pid = os.getpid()
         self.broken = None
+        self._committing = threading.Lock()
         self.transactions = 0
         """Those that are open: the environment is not closed under them."""
         self._looked_s = time.monotonic()

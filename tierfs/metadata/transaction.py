@@ -424,7 +424,7 @@ class write_transaction:
             environment.require_process()
             self._writer.finish()
             environment.watch.released()
-            _commit(environment, self._txn)
+            environment.commit(self._txn)
         except BaseException as failure:
             self._undo(failure)
             raise
@@ -441,10 +441,3 @@ def _end(environment: Environment, txn: Any) -> None:
         guards.leak(txn)
     else:
         txn.abort()
-
-
-def _commit(environment: Environment, txn: Any) -> None:
-    try:
-        txn.commit()
-    except lmdb.Error as exc:
-        raise environment.failed(exc) from exc

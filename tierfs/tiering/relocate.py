@@ -200,7 +200,7 @@ class TierCopy:
         there = self._target.list(prefix)
         other = next(there, None)
         for stored in self._origin.list(prefix):
-            if self._trace is not None and self._trace.is_below(self._origin, stored.name):
+            if self._trace is not None and self._trace.is_below(self._origin, stored.name, (MOVING_NAME,)):
                 self.is_inside = True
                 raise InvalidRequest(
                     f"{self._target!r} lies inside the present place, {self._origin!r}",
