@@ -6,6 +6,9 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
 
 from tests.simulation.faces.files import Files
 from tests.simulation.knobs import MOST_BLOCK_BYTES
@@ -24,6 +27,7 @@ from tierfs.metadata.tables import SEGMENTS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Meter
 from tierfs.reading.cache.cache import DiskCache
+from tierfs.reading.cache.files import InUse
 from tierfs.reading.cache.fill import Warmer, _parts, _Replaced
 from tierfs.reading.cache.fill_plan import Target, WantedBytes, plan
 from tierfs.reading.handle import ReadHandle
@@ -45,6 +49,9 @@ _FILLED = 0.1
 
 _CACHE_BYTES = 20_000
 """Less than all segments together, in most lives."""
+
+_CACHE_ENDS_S = 30.0
+_LOOK_AGAIN_S = 0.001
 
 _MOST = 6
 """Things that are open at once."""
@@ -254,6 +261,16 @@ class LongLived:
             yield from pieces(self._metadata, segment_id)
 
 
+async def _open_cache(directory: Path, store_id: str) -> DiskCache:
+    """Open it as soon as the process before has ended: a block that its thread was writing is written first."""
+    with trio.fail_after(_CACHE_ENDS_S):
+        while True:
+            try:
+                return DiskCache.open_or_raise(directory, store_id, _CACHE_BYTES, NullMetrics(), free_floor_bytes=0)
+            except InUse:
+                await trio.sleep(_LOOK_AGAIN_S)
+
+
 @asynccontextmanager
 async def long_lived(world: World) -> AsyncIterator[LongLived]:
     """Start them on the machine of the store as it is now."""
@@ -261,9 +278,7 @@ async def long_lived(world: World) -> AsyncIterator[LongLived]:
     # So that the metadata are closed with the process of a writer; reads open them again.
     environment.remove_user(metadata.path, metadata)
     files = ChunkFiles(world.store.path / "chunks")
-    cache = DiskCache.open_or_raise(
-        world.path.parent / "cache", metadata.store_id, _CACHE_BYTES, NullMetrics(), free_floor_bytes=0
-    )
+    cache = await _open_cache(world.path.parent / "cache", metadata.store_id)
     # One process in two reads by the cache of the disk; what another filled, and a loss of power left, is there.
     of_reader, kept = (cache, None) if len(world.done) % 2 else (None, cache)
     try:
