@@ -22,11 +22,11 @@ from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Conflict, DataLoss, NotFound, ReadOnlyDisk, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.garbage import ballast
-from tierfs.metadata import chain, chain_edits, chains, changes, environment, tables, transaction
+from tierfs.metadata import chain, chain_edits, chains, changes, environment, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chains import Growth
 from tierfs.metadata.directories import must_find, queue, segment_by_name
-from tierfs.metadata.environment import open_environment
+from tierfs.metadata.environment import Environment, open_environment
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
@@ -94,7 +94,7 @@ def test_nothing_is_written_after_a_commit_that_failed(
     monkeypatch.setattr(environment, "_LOOK_AGAIN_S", math.inf)
     failing: Any = type("Failing", (), {"commit": staticmethod(fail)})
     with pytest.raises(TierfsError):
-        transaction._commit(open_environment(store.metadata.path), failing)
+        open_environment(store.metadata.path).commit(failing)
     with pytest.raises(refusal, match="disk"), store.metadata.write():
         pass
 
@@ -112,7 +112,7 @@ def test_a_chunk_file_that_lost_its_end_is_not_written_on(store: TestStore, shor
 def test_files_of_segments_whose_commit_may_have_happened_stay(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = transaction._commit
+    commit = Environment.commit
 
     def fail(environment: Any, txn: Any) -> None:
         commit(environment, txn)
@@ -121,7 +121,7 @@ def test_files_of_segments_whose_commit_may_have_happened_stay(
     with closing(store.engine.bulk_creator()) as creator:
         files = creator._new_files([WholeSegment("s", b"abcd")])
         creator._write(files)
-        monkeypatch.setattr(transaction, "_commit", fail)
+        monkeypatch.setattr(Environment, "commit", fail)
         with pytest.raises(Unavailable):
             creator._commit(files, seal=False)
         monkeypatch.undo()

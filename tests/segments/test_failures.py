@@ -18,7 +18,7 @@ from tests.segments.test_trash import DAY_S, in_trash, listed, remove, restore
 from tests.stores import TestStore
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import Conflict, DataLoss, StorageFull, TierfsError, Unavailable
-from tierfs.metadata import transaction
+from tierfs.metadata.environment import Environment
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.segments import delete
@@ -327,7 +327,7 @@ def test_refused_appends_leave_no_file(
 def failing_commit(happens: Callable[[int], bool], error: TierfsError) -> Callable[[Any, Any], None]:
     """A commit that fails; `happens` tells of the n-th whether it is there all the same."""
     numbers = iter(range(10 * MANY))
-    commit = transaction._commit
+    commit = Environment.commit
 
     def fail(environment: Any, txn: Any) -> None:
         if happens(next(numbers)):
@@ -347,7 +347,7 @@ def test_appends_whose_commit_failed_leave_a_bounded_number_of_files_and_none_af
     writer = store.engine.open_writer("s")
     writer.append(b"kept")
     with monkeypatch.context() as patch:
-        patch.setattr(transaction, "_commit", failing_commit(lambda _: False, FULL))
+        patch.setattr(Environment, "commit", failing_commit(lambda _: False, FULL))
         for _ in range(MANY):
             with pytest.raises(StorageFull):
                 writer.append(b"refused")
@@ -368,7 +368,7 @@ def test_a_commit_that_happened_although_it_failed_keeps_its_file(
     """The append is refused, for want of knowing; its bytes are in the segment, and never lost."""
     writer = store.engine.open_writer("s")
     with monkeypatch.context() as patch:
-        patch.setattr(transaction, "_commit", failing_commit(happens, FULL))
+        patch.setattr(Environment, "commit", failing_commit(happens, FULL))
         for number in range(MOST_UNSURE // 2):
             with pytest.raises(StorageFull):
                 writer.append(b"%02d" % number)
