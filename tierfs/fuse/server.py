@@ -111,7 +111,18 @@ def watched(mount: Mount) -> Iterator[MountServer]:
 
 def _elsewhere(device: str) -> tuple[int, str] | None:
     """Return a process of another mount namespace that has the filesystem, and where; None as far as can be seen."""
+    own = _namespace(Path("self"))
     for directory in _PROCESSES.iterdir():
-        if decimal(directory.name) is not None and (point := mountpoint_of(directory, device)) is not None:
+        # Here it is unmounted: what has its number is a younger mount.
+        if decimal(directory.name) is None or _namespace(directory) == own:
+            continue
+        if (point := mountpoint_of(directory, device)) is not None:
             return int(directory.name), point
     return None
+
+
+def _namespace(process: Path) -> str:
+    try:
+        return os.readlink(_PROCESSES / process / "ns/mnt")
+    except OSError:  # it has ended, or is another user's
+        return ""
