@@ -34,6 +34,7 @@ _LOOK_AFTER_S = 1.0
 _END_WITHIN_S = 20.0
 
 _PROCESSES = Path("/proc")
+_UNKNOWN = ""
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def _elsewhere(device: str) -> tuple[int, str] | None:
     own = _namespace(Path("self"))
     for directory in _PROCESSES.iterdir():
         # Here it is unmounted: what has its number is a younger mount.
-        if decimal(directory.name) is None or _namespace(directory) == own:
+        if decimal(directory.name) is None or _namespace(directory) in (own, _UNKNOWN):
             continue
         if (point := mountpoint_of(directory, device)) is not None:
             return int(directory.name), point
@@ -125,4 +126,4 @@ def _namespace(process: Path) -> str:
     try:
         return os.readlink(_PROCESSES / process / "ns/mnt")
     except OSError:  # it has ended, or is another user's
-        return ""
+        return _UNKNOWN

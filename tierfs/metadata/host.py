@@ -83,8 +83,9 @@ _CLAIM_PAUSE_S = 0.01
 
 
 def refuse_network_filesystem(path: Path) -> None:
-    """Raise InvalidRequest when `path` lies on a network filesystem."""
-    kind = _filesystem_of(path)
+    """Raise InvalidRequest when `path` lies on a network filesystem, and NotFound once it is gone."""
+    with osio.map_os_errors(str(path)):
+        kind = _filesystem_of(path)
     if kind in NETWORK_FILESYSTEMS:
         raise InvalidRequest(
             f"{path} is on a network filesystem ({kind}); a store's metadata is in LMDB, whose locks and shared memory "
