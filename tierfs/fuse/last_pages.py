@@ -39,16 +39,21 @@ class LastPages:
         self._young: list[tuple[int, InodeEntry, int]] = []
         self._old: list[tuple[int, InodeEntry, int]] = []
         """Handles that have been open since the last look, and since the one before, with the end of their segment."""
+        self._noted = trio.Event()
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
 
     def opened(self, handle: int, known: InodeEntry, end: int) -> None:
         """Note a handle of a file that may grow, and is read through the kernel's pages; `end` is its segment's now."""
         self._young.append((handle, known, end))
+        self._noted.set()
 
     async def run(self) -> None:
         """Look at handles that have been open for LOOK_S, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
+                if not (self._young or self._old):  # a mount at rest wakes up for nothing
+                    self._noted = trio.Event()
+                    await self._noted.wait()
                 await trio.sleep(LOOK_S)
                 due, self._old, self._young = self._old, self._young, []
                 for handle, known, end in due:

@@ -195,7 +195,6 @@ def store_status(
     with metadata.read() as txn:
         totals = totals_of(txn)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
-        state = txn.store.journal
         holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
         left = 0 if holder is not None or not intents else _abandoned(txn, intents)
         use = quota.use_of(txn, totals)
@@ -220,36 +219,45 @@ def store_status(
             backlog=backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
-            journal=JournalStatus(
-                slot=state.next_slot - 1,
-                unpublished=txn.count(OUTBOX_NAME),
-                checkpoint_slot=state.checkpoint_slot,
-                fenced_by_epoch=state.fenced_by_epoch,
-                fencer=state.fencer,
-                replica=txn.store.replica,
-                old_backup=fence.is_old_backup(txn.store),
-            ),
+            journal=_journal(txn),
             uploads_in_flight=intents - left,
             uploads_left=left,
             garbage=txn.count(GARBAGE.name),
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder,
-            trash=TrashStatus(
-                removals=totals.removals,
-                segments=totals.trash_segments,
-                bytes=totals.trash_bytes,
-                local_bytes=totals.trash_local_bytes,
-                not_offloaded_bytes=totals.trash_uncovered_bytes,
-                cold_bytes=totals.trash_cold_bytes,
-                next_due_ms=directories.next_due_ms(txn),
-            ),
+            trash=_trash(txn, totals),
             next_expiry_ms=txn.store.next_expiry_ms,
             overdue_bytes=txn.store.overdue_bytes,
             overdue_reason=txn.store.overdue_reason,
             warnings=warnings,
             adoptions=tuple(_adoptions(txn)),
         )
+
+
+def _journal(txn: ReadTransaction) -> JournalStatus:
+    state = txn.store.journal
+    return JournalStatus(
+        slot=state.next_slot - 1,
+        unpublished=txn.count(OUTBOX_NAME),
+        checkpoint_slot=state.checkpoint_slot,
+        fenced_by_epoch=state.fenced_by_epoch,
+        fencer=state.fencer,
+        replica=txn.store.replica,
+        old_backup=fence.is_old_backup(txn.store),
+    )
+
+
+def _trash(txn: ReadTransaction, totals: Sums) -> TrashStatus:
+    return TrashStatus(
+        removals=totals.removals,
+        segments=totals.trash_segments,
+        bytes=totals.trash_bytes,
+        local_bytes=totals.trash_local_bytes,
+        not_offloaded_bytes=totals.trash_uncovered_bytes,
+        cold_bytes=totals.trash_cold_bytes,
+        next_due_ms=directories.next_due_ms(txn),
+    )
 
 
 def _adoptions(txn: ReadTransaction) -> Iterator[AdoptionStatus]:

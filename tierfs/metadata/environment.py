@@ -108,9 +108,9 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.broken: TierfsError | None = None
-        self._committing = threading.Lock()
         """The error of a commit since which the disk has taken no write."""
         self._looked_s = 0.0
+        self._committing = threading.Lock()
         with ExitStack() as opened, map_lmdb_errors(path), map_read_only(path):
             namespace = opened.enter_context(closing(LockFile(path / _NAMESPACE)))
             host.claim_pid_namespace(namespace, path)
