@@ -83,6 +83,12 @@ class World:
         found = re.search(pattern, data)
         return found.end() if found else len(data)
 
+    def last_record(self, data: bytes) -> int:
+        """Return the length of the last line with its end."""
+        pattern = re.escape(self.separator.text) if self.separator.text else b"\r\n|\n|\r"
+        ends = [found.end() for found in re.finditer(pattern, data) if found.end() < len(data)]
+        return len(data) - max(ends, default=0)
+
     def whole(self, segment_id: int) -> bytes:
         """Return the bytes of a segment that a complete stream must have read."""
         data = self.data[segment_id]
@@ -128,7 +134,8 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
         if limit is not None:
             sizes = [len(data) for data in batch.values()]
             first = [world.first_record(data) for data in batch.values()]
-            assert sum(sizes) <= limit + sum(first), "more than a record each"
+            last = [world.last_record(data) for data in batch.values()]
+            assert sum(sizes) <= limit + sum(last), "more than the record each that crosses its share"
             assert len(sizes) == 1 or max(first, default=0) <= limit, "a longer line is not alone"
         for segment_id, data in batch.items():
             found[segment_id] = found.get(segment_id, b"") + data
