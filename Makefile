@@ -33,9 +33,9 @@ IN_PARALLEL := --numprocesses $(shell echo $$((($$(nproc) * 3 + 1) / 2))) --dist
 # pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # What the rest stands on; mounts, servers and commands take minutes.
-QUICK := tests/metadata tests/segments tests/journal tests/ledger tests/tiering tests/safety
+QUICK := tests/engine/metadata tests/engine/segments tests/engine/journal tests/engine/ledger tests/tiering tests/safety
 
-PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
+PROTO     := tierfs/engine/metadata/records.proto tierfs/engine/ledger/ledger.proto tierfs/engine/ledger/pulsar_api.proto
 PROTO_OUT := .
 
 # Every version and the hashes of its files, one list for each set of extras: `make locks` writes them.
@@ -64,15 +64,15 @@ setup: ## install what is missing: system packages (as root) and .venv
 $(STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/runtime.txt
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || $(PYTHON3) -m venv --clear $(VENV)
 	$(call install,runtime)
-	@$(PYTHON) -m tierfs.cli.commands.man $(MAN)
+	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
 	@touch $@
 
 man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`
-	@$(PYTHON) -m tierfs.cli.commands.man $(MAN)
+	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
 
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build
-	@$(PYTHON) -m tierfs.cli.commands.man build/man
+	@$(PYTHON) -m tierfs.faces.cli.commands.man build/man
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 $(DEV_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt
@@ -115,8 +115,8 @@ $(VERSITY): tests/servers/versity.py
 $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 	@$(PYTHON) -m tests.servers.hdfs_server || echo 'the jars of HDFS cannot be had: its tests are skipped'
 
-$(PULSAR_JARS): $(wildcard tests/admin/pulsar/*)
-	@$(PYTHON) -m tests.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
+$(PULSAR_JARS): $(wildcard tests/faces/admin/pulsar/*)
+	@$(PYTHON) -m tests.faces.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
 
 $(SPARK_CLASSES): $(SPARK_STAMP)
 	$(PYTHON) -m tests.servers.quick_java

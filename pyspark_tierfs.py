@@ -10,10 +10,10 @@ class DefaultSource(DataSource):
     """Makes the data source of tierfs in its own place."""
 
     def __new__(cls, options):
-        from tierfs.system import extras
+        from tierfs.base.system import extras
 
         with extras.needed_by("format('tierfs')", "spark"):
-            from tierfs.spark.source import TierfsDataSource
+            from tierfs.pipeline.spark.source import TierfsDataSource
 
         return TierfsDataSource(options)
 

@@ -104,15 +104,15 @@ setup(
     py_modules=["pyspark_tierfs"],  # Spark finds data sources as top-level modules of such names
     package_data={
         "tierfs": ["py.typed"],
-        "tierfs.metadata": ["records.proto", "*.pyi"],
-        "tierfs.ledger": ["*.proto", "*.pyi"],
+        "tierfs.engine.metadata": ["records.proto", "*.pyi"],
+        "tierfs.engine.ledger": ["*.proto", "*.pyi"],
     },
     data_files=[("share/man/man1", MAN_PAGES)],
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={
         "console_scripts": ["tierfs=tierfs.__main__:main"],
-        "fsspec.specs": ["tierfs=tierfs.fsspec:TierfsFileSystem"],
+        "fsspec.specs": ["tierfs=tierfs.faces.fsspec:TierfsFileSystem"],
     },
     classifiers=[
         "Operating System :: POSIX :: Linux",

@@ -26,9 +26,9 @@ import pytest
 import trio
 
 from tests import forked
-from tierfs.cli.main import main
-from tierfs.metadata import environment as lmdb_environment
-from tierfs.system import processes
+from tierfs.base.system import processes
+from tierfs.engine.metadata import environment as lmdb_environment
+from tierfs.faces.cli.main import main
 
 TIMEOUT_S = 100
 FORKED_COMMANDS = "FORKED_COMMANDS"

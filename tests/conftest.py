@@ -31,11 +31,11 @@ from tests.servers.shared import shared
 from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
 from tests.stores import TestStore, open_test_store
-from tierfs import osio
-from tierfs.chunkstore.http.tls import TlsClient
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.clock import ManualClock
-from tierfs.doctor.machine import available_bytes
+from tierfs.base.system import osio
+from tierfs.base.system.clock import ManualClock
+from tierfs.engine.chunkstore.http.tls import TlsClient
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.faces.doctor.machine import available_bytes
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
 settings.load_profile("tierfs")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.stores import TestStore
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.metadata.tables import OBJECTS
-from tierfs.types import Tier
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata.tables import OBJECTS
 
 SUFFIX = "-copied"
 

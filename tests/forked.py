@@ -34,16 +34,16 @@ import click
 
 from tests.servers import fork_request
 from tests.servers.fork_request import ANSWER_BYTES
-from tierfs.system import processes
+from tierfs.base.system import processes
 
 IMPORTED = (
     "awscrt.checksums",
     "boto3",
     "tierfs.app.store",
-    "tierfs.holder.local_work",
-    "tierfs.holder.verbs",
-    "tierfs.chunkstore.s3.storage",
-    "tierfs.cli.main",
+    "tierfs.upkeep.holder.local_work",
+    "tierfs.upkeep.holder.verbs",
+    "tierfs.engine.chunkstore.s3.storage",
+    "tierfs.faces.cli.main",
     "tierfs.app.fsck",
     "tierfs.app.mount",
     "tierfs.app.verbs",
@@ -300,7 +300,7 @@ def _fork_daemon() -> tuple[str, list[str]] | None:
 
 
 def _main() -> None:
-    from tierfs.cli.main import cli
+    from tierfs.faces.cli.main import cli
 
     for name in cli.list_commands(click.Context(cli)):
         cli.get_command(click.Context(cli), name)
@@ -331,8 +331,8 @@ def _load_models() -> None:
     """Let pydantic make its model of settings and botocore parse what it knows of S3, for the children too."""
     import botocore.session
 
-    from tierfs.chunkstore.s3.client import DEFAULT_REGION, _loader
-    from tierfs.settings import _settings_model
+    from tierfs.base.options.settings import _settings_model
+    from tierfs.engine.chunkstore.s3.client import DEFAULT_REGION, _loader
 
     _settings_model()
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID, uuid4
 
-from tests.ledger import independent
+from tests.engine.ledger import independent
 from tests.stores import LOCATION, TestStore
-from tierfs.config import ReadSettings
-from tierfs.journal.cold_identity import read_small
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import directories, entries
-from tierfs.metadata.ledger_and_batch_records import LedgerRecord
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.types import ReadPriority
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import directories, entries
+from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.segments.ledgers import make
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.reader import Reader
 from tierfs.reading.stream import copy_segment
-from tierfs.segments.ledgers import make
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import ReadPriority
 
 ROOMY = {"chunk_bytes": "65536", "object_bytes": "65536"}
 """A policy whose chunks hold many small entries."""

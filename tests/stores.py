@@ -8,33 +8,33 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierfs.chunkstore.bounded import BoundedStorage
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.clock import Clock, ManualClock
-from tierfs.config import AckSettings, OffloadSettings, WriteSettings
-from tierfs.garbage.clocks import ClockCheck
-from tierfs.garbage.collect import Collected, Collector
-from tierfs.holder.verbs import holding
-from tierfs.holder.work import ColdWork, EvictReport
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import chains, changes, directories, policies, tables
-from tierfs.metadata.layout import Layout, load
-from tierfs.metadata.records import LocationRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import GARBAGE, LOCATIONS
-from tierfs.metrics import NullMetrics
-from tierfs.parallel import Progress
-from tierfs.segments.active_chunk import ChunkDescriptors
-from tierfs.segments.engine import Engine
-from tierfs.store_paths import StorePaths
+from tierfs.base.bytes.parallel import Progress
+from tierfs.base.options.config import AckSettings, OffloadSettings, WriteSettings
+from tierfs.base.system.clock import Clock, ManualClock
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, Tier
+from tierfs.engine.chunkstore.bounded import BoundedStorage
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.wrappers import Wrapped
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import chains, changes, directories, policies, tables
+from tierfs.engine.metadata.layout import Layout, load
+from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import GARBAGE, LOCATIONS
+from tierfs.engine.segments.active_chunk import ChunkDescriptors
+from tierfs.engine.segments.engine import Engine
 from tierfs.tiering.consolidate_command import ConsolidateReport
+from tierfs.tiering.garbage.clocks import ClockCheck
+from tierfs.tiering.garbage.collect import Collected, Collector
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.tiering.packs.append_pool import AppendPool
-from tierfs.types import ROOT_DIRECTORY, Ack, LocationId, Tier
+from tierfs.upkeep.holder.verbs import holding
+from tierfs.upkeep.holder.work import ColdWork, EvictReport
 
 LOCATION = LocationId(1)
 ALL_CHUNKS = 1 << 30

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 
 from tierfs.app.store import Store
 from tierfs.app.verbs import delete, settle, truncate_head
-from tierfs.garbage.collect import Collected
-from tierfs.holder.status import StoreStatus, store_status
-from tierfs.holder.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags, perform
-from tierfs.holder.work import EvictReport
-from tierfs.metadata import directories
-from tierfs.parallel import OnProgress, unseen
+from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.words.types import MIB, ReadPriority
+from tierfs.engine.metadata import directories
+from tierfs.engine.segments.engine import Engine
 from tierfs.reading.stream import Write, copy_segment
-from tierfs.segments.engine import Engine
+from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.offload_command import OffloadReport
-from tierfs.types import MIB, ReadPriority
+from tierfs.upkeep.holder.status import StoreStatus, store_status
+from tierfs.upkeep.holder.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags, perform
+from tierfs.upkeep.holder.work import EvictReport
 
 __all__ = ["cat", "collect", "delete", "evict", "fill", "offload", "random_blocks", "settle", "status", "truncate_head"]
 

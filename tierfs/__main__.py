@@ -23,10 +23,10 @@ def main() -> None:
             print(f"tierfs, version {__version__}", flush=True)
             return
     if _serves(sys.argv[1:]):
-        from tierfs.system import guards
+        from tierfs.base.system import guards
 
         guards.hold_back()  # the command line takes a third of a second, in which SIGHUP would end the process
-    from tierfs.cli.main import main
+    from tierfs.faces.cli.main import main
 
     main()
 
@@ -42,7 +42,7 @@ def _use_utf8() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if sys.getfilesystemencoding() == _UTF8 or os.path.basename(sys.argv[0]) not in _OWN_NAMES:
         return
-    from tierfs.system import processes
+    from tierfs.base.system import processes
 
     processes.start_again_in_utf8()
 

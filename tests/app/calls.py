@@ -11,10 +11,10 @@ import trio
 
 from tests import verbs
 from tests.costs import own_calls
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
-from tierfs.metadata import directories
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
+from tierfs.engine.metadata import directories
 
 BLOCK = os.urandom(4096)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tierfs.app.ledger_export import write_new
-from tierfs.errors import AlreadyExists, DataLoss
+from tierfs.base.words.errors import AlreadyExists, DataLoss
 
 
 def broken() -> Iterator[bytes]:

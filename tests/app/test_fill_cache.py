@@ -21,17 +21,17 @@ from tests.reality.reference import reference
 from tierfs.app import fill_cache
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
-from tierfs.errors import Conflict, DataLoss, Fenced, StorageFull
-from tierfs.holder import requests
-from tierfs.holder import verbs as holder_verbs
-from tierfs.holder.requests import RequestServer
-from tierfs.metadata import policies
-from tierfs.metadata.holder_records import RequestRecord
-from tierfs.metadata.tables import REQUESTS
-from tierfs.parallel import Progress, unseen
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.bytes.parallel import Progress, unseen
+from tierfs.base.words.errors import Conflict, DataLoss, Fenced, StorageFull
+from tierfs.base.words.types import ROOT_DIRECTORY, RequestState
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.holder_records import RequestRecord
+from tierfs.engine.metadata.tables import REQUESTS
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import ROOT_DIRECTORY, RequestState
+from tierfs.upkeep.holder import requests
+from tierfs.upkeep.holder import verbs as holder_verbs
+from tierfs.upkeep.holder.requests import RequestServer
 
 pytestmark = pytest.mark.timeout(60)
 

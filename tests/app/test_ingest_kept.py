@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commands import new_store, tierfs
-from tests.metadata.test_codec import SEGMENT
+from tests.engine.metadata.test_codec import SEGMENT
 from tests.mount.other_user import require_root, seen
 from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
-from tierfs.cli.commands.ingest_files import _SMALL_FILE_BYTES
-from tierfs.metadata import directories
-from tierfs.metadata.journal_state import IngestedFile
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.segments.stat import modified_ns
-from tierfs.types import CRC_BLOCK_BYTES
+from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.segments.stat import modified_ns
+from tierfs.faces.cli.commands.ingest_files import _SMALL_FILE_BYTES
 
 MODES = {"": 0o755, "private": 0o700, "private/deep": 0o755, "shared": 0o2775, "odd": 0o111}
 SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "odd": 0o511}

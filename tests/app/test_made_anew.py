@@ -15,10 +15,10 @@ from tests.commands import new_store, tierfs
 from tests.mount.conftest import serving
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app.store import open_store
-from tierfs.clock import SystemClock
-from tierfs.errors import Fenced
-from tierfs.metadata import store as metadata
-from tierfs.metadata.store import MetadataStore
+from tierfs.base.system.clock import SystemClock
+from tierfs.base.words.errors import Fenced
+from tierfs.engine.metadata import store as metadata
+from tierfs.engine.metadata.store import MetadataStore
 
 
 @pytest.fixture

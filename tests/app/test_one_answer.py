@@ -15,19 +15,19 @@ import trio
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.fsspec.conftest import make_cold
+from tests.faces.fsspec.conftest import make_cold
 from tests.mount.conftest import Mount, append, mount
 from tests.reading.cache.cache_blocks import size_for
 from tierfs.app import store as app
 from tierfs.app.fill_cache import CacheFiller
-from tierfs.fsspec import TierfsFileSystem
-from tierfs.precedence import Effective
-from tierfs.scan.selection import Pinner, Selection, Tail, select
-from tierfs.settings import default_text
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.options.precedence import Effective
+from tierfs.base.options.settings import default_text
+from tierfs.base.words.types import ReadPriority
+from tierfs.faces.fsspec import TierfsFileSystem
+from tierfs.pipeline.scan.selection import Pinner, Selection, Tail, select
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ReadPriority
 
 __all__ = ["mount", "store"]
 

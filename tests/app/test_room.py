@@ -8,9 +8,9 @@ from unittest.mock import Mock
 import pytest
 
 from tierfs.app.room import Room
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import open_store
-from tierfs.errors import QuotaReached, StorageFull
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.base.words.errors import QuotaReached, StorageFull
 
 
 @pytest.mark.parametrize(("error", "waits"), [(StorageFull, True), (QuotaReached, False)])

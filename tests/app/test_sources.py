@@ -12,12 +12,12 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import append
 from tierfs.app import store as app
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.sources import open_source
-from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
-from tierfs.metadata import directories
-from tierfs.metadata.directories import Entry
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import ROOT_DIRECTORY, EntryKind
+from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.directories import Entry
 
 
 @pytest.fixture

@@ -19,15 +19,15 @@ from tests.conftest import Bucket
 from tests.stores import Pauses
 from tierfs.app import batch_write
 from tierfs.app import store as app
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.upload_task import Acknowledge, WriteJob
-from tierfs.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
-from tierfs.holder import lock
-from tierfs.journal.publish import Publisher
-from tierfs.metadata.ledger_and_batch_records import UploadedSegment
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.deadlines import Deadline
+from tierfs.base.system.deadlines import Deadline
+from tierfs.base.words.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
+from tierfs.base.words.types import MIB
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.tiering.batch_job import Written
-from tierfs.types import MIB
+from tierfs.upkeep.holder import lock
 
 LARGE = os.urandom(MIB) * 20
 

@@ -54,7 +54,7 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store
-from tierfs.metadata import checksums, directories, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.create import create
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.base.words.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.engine.metadata import checksums, directories, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments.create import create
 
 CHUNKS_COUNT = 100_000
 CHUNK_BYTES = 1 << 20

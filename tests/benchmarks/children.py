@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tierfs.errors import Unavailable
-from tierfs.fuse.mountpoint import FUSERMOUNT, require_usable
-from tierfs.system import processes
-from tierfs.system.processes import Argument
+from tierfs.base.system import processes
+from tierfs.base.system.processes import Argument
+from tierfs.base.words.errors import Unavailable
+from tierfs.mount.mountpoint import FUSERMOUNT, require_usable
 
 NULL_FILE = "null"
 _READY = "ready\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.create import create
-from tierfs.types import LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.base.words.types import LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, TierState
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments.create import create
 
 
 def put_cold_segment(

@@ -10,11 +10,11 @@ from tests import verbs
 from tests.benchmarks.measuring import seconds
 from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.holder.verbs import CONSOLIDATE, perform
-from tierfs.metadata import policies
-from tierfs.metrics import MetricName
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY
+from tierfs.engine.metadata import policies
 from tierfs.tiering.consolidate_command import ConsolidateReport
-from tierfs.types import MIB, ROOT_DIRECTORY
+from tierfs.upkeep.holder.verbs import CONSOLIDATE, perform
 
 PIECES = 64
 PIECE_BYTES = 8 * MIB

@@ -21,8 +21,8 @@ from tests.benchmarks.workloads import Read, checked, open_and_read
 from tests.servers.endpoint import S3Endpoint
 from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
 
 FILES = 12
 FILE_BYTES = 8 * MIB

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tests.benchmarks.scale import SEGMENTS_COUNT
 from tierfs.app import store as app
-from tierfs.chunkstore.local_files import file_name
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.create import create
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
+from tierfs.engine.chunkstore.local_files import file_name
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments.create import create
 
 CHUNKS_PER_SEGMENT = 10
 CHUNK_BYTES = 4096

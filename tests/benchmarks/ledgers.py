@@ -18,14 +18,14 @@ from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, seconds
 from tests.benchmarks.workloads import dd
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.metadata import chains, directories, entries
-from tierfs.metrics import MetricName
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.words.types import MIB, ReadPriority, Tier
+from tierfs.engine.metadata import chains, directories, entries
+from tierfs.engine.segments import ledgers
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.handle import ReadHandle
-from tierfs.segments import ledgers
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import MIB, ReadPriority, Tier
 
 LEDGER_BYTES = GIB
 ENTRY_BYTES = 1024

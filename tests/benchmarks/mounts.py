@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.measuring import cpu_seconds, peak_rss_bytes
-from tierfs.fuse.mountpoint import tune_read_ahead
+from tierfs.mount.mountpoint import tune_read_ahead
 
 _START_S = 60
 """A mount that does not show by then does not come."""

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyfuse3
 import trio
 
-from tierfs import osio
-from tierfs.fuse.mountpoint import tune_read_ahead
+from tierfs.base.system import osio
+from tierfs.mount.mountpoint import tune_read_ahead
 
 NAME = "null"
 KEEP_CACHE = "keep_cache"

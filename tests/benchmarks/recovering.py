@@ -16,18 +16,18 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.metadata import changes, checksums, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.metrics import MetricName, Metrics
-from tierfs.parallel import Progress
-from tierfs.recovery import from_journal
-from tierfs.segments.create import create
-from tierfs.setup.create import ColdChoice
+from tierfs.app.recovery import from_journal
+from tierfs.app.setup.create import ColdChoice
+from tierfs.base.bytes.parallel import Progress
+from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier
+from tierfs.engine.metadata import changes, checksums, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments.create import create
 from tierfs.tiering.objects import object_name
-from tierfs.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier
 
 SEGMENTS_COUNT = 10_000
 CHUNKS_PER_SEGMENT = 10

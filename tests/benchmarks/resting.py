@@ -12,15 +12,15 @@ from pathlib import Path
 from tests.benchmarks import scale
 from tests.benchmarks.measuring import cpu_seconds, seconds, store_served
 from tierfs.app import store as app
-from tierfs.metadata import directories, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.base.words.types import ObjectId, Tier
+from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, TierState
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
-from tierfs.types import ObjectId, Tier
 
 LOCAL_BYTES = 4096
 """Of each local chunk: all together must not fill the disk, else the holder evicts instead of resting."""

@@ -14,15 +14,15 @@ from pathlib import Path
 from tests.benchmarks.cold_records import put_cold_segment
 from tests.benchmarks.measuring import seconds, store_served
 from tierfs.app import store as app
-from tierfs.clock import SystemClock
-from tierfs.metadata import directories
-from tierfs.metadata.environment import open_environment
-from tierfs.metadata.layout import load
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, DIRENTS, OBJECTS, SEGMENTS
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.system.clock import SystemClock
+from tierfs.base.words.types import MIB, ByteRange, ReadPriority
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.environment import open_environment
+from tierfs.engine.metadata.layout import load
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.reading.view import resolve
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB, ByteRange, ReadPriority
 
 SEGMENTS_COUNT = 100_000
 CHUNKS_PER_SEGMENT = 10

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 _LIBRARIES = "import click, lmdb, google.protobuf.message"
 _COMMANDS = (("info", "s"), ("ls",), ("cat", "s"), ("append", "s"), ("status",))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import week
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 
 @pytest.mark.slow

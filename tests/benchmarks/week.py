@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings
-from tierfs.holder.work import ColdWork
-from tierfs.metadata import environment
-from tierfs.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.types import MIB, Tier
+from tierfs.engine.metadata import environment
+from tierfs.engine.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS
 from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.offload_queue import key_of
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import MIB, Tier
+from tierfs.upkeep.holder.work import ColdWork
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 STEP_S = 15 * MINUTE_S

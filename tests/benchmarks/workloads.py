@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.benchmarks.mounts import SubjectFailed
 from tests.benchmarks.raw import Get, read_objects
 from tests.benchmarks.reading.corpus import PIECE_BYTES, File
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 
 Read = Callable[[int, int], bytes]
 """Bytes [start, start + length) of one open file or object."""

@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from google.protobuf.internal.encoder import TagBytes  # type: ignore[import-untyped]
 
-from tests.recovery.recovering import recovered
-from tests.recovery.test_follow import follower, following
+from tests.app.recovery.recovering import recovered
+from tests.app.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss, PermissionDenied, TierfsError
-from tierfs.journal.cold_identity import read_small
-from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
-from tierfs.metadata import changes, policies
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.sums import SUMS_KEY
-from tierfs.metadata.tables import (
+from tierfs.base.words.errors import DataLoss, PermissionDenied, TierfsError
+from tierfs.base.words.types import ROOT_DIRECTORY, Tier
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.names import JOURNAL_PREFIX, entry_slot
+from tierfs.engine.metadata import changes, policies
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.sums import SUMS_KEY
+from tierfs.engine.metadata.tables import (
     ALL_NAMES,
     CHUNKS,
     DIRECTORIES,
@@ -32,7 +33,6 @@ from tierfs.metadata.tables import (
     STORE,
     Table,
 )
-from tierfs.types import ROOT_DIRECTORY, Tier
 
 _FIELD = 1999
 _VARINT, _BYTES = 0, 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.compatibility.other_reader import read_pack, read_segments
 from tests.stores import TestStore, open_test_store
-from tierfs.config import OffloadSettings
+from tierfs.base.options.config import OffloadSettings
 
 
 def bucket_of(store: TestStore) -> dict[str, bytes]:

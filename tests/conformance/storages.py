@@ -10,18 +10,18 @@ from dataclasses import replace
 import pytest
 
 from tests.servers.endpoint import S3Endpoint
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.places.address import connect_place
-from tierfs.chunkstore.places.storage import PlaceStorage
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage
-from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import UNPROBED, S3Storage
-from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.config import ColdSettings
-from tierfs.metrics import Metrics
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.metrics import Metrics
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.places.address import connect_place
+from tierfs.engine.chunkstore.places.storage import PlaceStorage
+from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.engine.chunkstore.read_only import ReadOnlyStorage
+from tierfs.engine.chunkstore.resilient import ResilientStorage
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.storage import UNPROBED, S3Storage
+from tierfs.engine.chunkstore.wrappers import Wrapped
 
 PREFIX = "tenant/ü"
 """Every S3 run has a prefix, and one that needs percent-encoding."""

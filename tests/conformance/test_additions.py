@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.conftest import Bucket
-from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, PermissionDenied, TierfsError
-from tierfs.types import MIB
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.words.errors import InvalidRequest, PermissionDenied, TierfsError
+from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.protocol import BufferSource, ObjectPiece
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.storage import S3Storage
 
 KEY = "test-key"
 """The one that Ceph's key management of tests has."""

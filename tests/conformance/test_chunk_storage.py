@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conformance.storages import KEEPING, PAGES, READING, REFUSING, STORAGES, WRITING, opened
-from tierfs import testing
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.testing import chunk_storage
-from tierfs.testing.chunk_storage import CREATORS, names, put
+from tierfs.engine import testing
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.testing import chunk_storage
+from tierfs.engine.testing.chunk_storage import CREATORS, names, put
 
 MANY = 1003
 """More than one page of an S3 listing."""

@@ -9,15 +9,15 @@ import pytest
 
 from tests.conformance.storages import PREFIX, WRITING, opened, s3_storage
 from tests.conftest import Bucket
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.errors import DataLoss
-from tierfs.metrics import MetricName, Metrics
-from tierfs.testing import compose
-from tierfs.testing.chunk_storage import names, read
-from tierfs.testing.compose import CONTENT, sources
-from tierfs.types import MIB
+from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.resilient import ResilientStorage
+from tierfs.engine.chunkstore.s3.storage import S3Storage
+from tierfs.engine.testing import compose
+from tierfs.engine.testing.chunk_storage import names, read
+from tierfs.engine.testing.compose import CONTENT, sources
 
 s3_servers = pytest.mark.parametrize(
     "server", [pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]

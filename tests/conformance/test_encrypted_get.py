@@ -22,17 +22,17 @@ from tests.servers.answers import BODY, GOOD
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
-from tierfs.chunkstore.http.connections import IdleConnections
-from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.http.ranged_get import origin_of
-from tierfs.chunkstore.http.tls import TlsClient, TlsSocket
-from tierfs.chunkstore.protocol import BufferSource, RangeUrl
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.chunkstore.s3.ways import SignedWay
-from tierfs.config import Addressing, ColdSettings
-from tierfs.errors import InvalidRequest
-from tierfs.types import MIB
+from tierfs.base.options.config import Addressing, ColdSettings
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.http.connections import IdleConnections
+from tierfs.engine.chunkstore.http.on_loop import LoopGets
+from tierfs.engine.chunkstore.http.ranged_get import origin_of
+from tierfs.engine.chunkstore.http.tls import TlsClient, TlsSocket
+from tierfs.engine.chunkstore.protocol import BufferSource, RangeUrl
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.storage import S3Storage
+from tierfs.engine.chunkstore.s3.ways import SignedWay
 
 SERVER = origin_of("https://127.0.0.1")
 

@@ -14,12 +14,12 @@ import urllib3
 
 from tests.conformance.storages import PREFIX, STORAGES, opened, wrapped
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl, RangeUrls
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.clock import ManualClock
-from tierfs.config import ColdSettings
-from tierfs.errors import Unavailable
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import Unavailable
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl, RangeUrls
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.storage import S3Storage
 
 Bucket = tuple[S3Endpoint, str]
 

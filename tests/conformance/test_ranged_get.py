@@ -16,11 +16,11 @@ import trio
 from tests.conformance.storages import s3_storage
 from tests.servers.answers import BAD, BODY, END, GOOD, LAST, LENGTH, OTHER, REQUEST, START, WAYS
 from tests.servers.scripted_http import ETAG, Do, Serve, head
-from tierfs.chunkstore.http.in_thread import ThreadGets
-from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.http.ranged_get import AnsweredOtherwise
-from tierfs.chunkstore.protocol import BufferSource, RangeUrl
-from tierfs.config import ColdSettings
+from tierfs.base.options.config import ColdSettings
+from tierfs.engine.chunkstore.http.in_thread import ThreadGets
+from tierfs.engine.chunkstore.http.on_loop import LoopGets
+from tierfs.engine.chunkstore.http.ranged_get import AnsweredOtherwise
+from tierfs.engine.chunkstore.protocol import BufferSource, RangeUrl
 
 AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 

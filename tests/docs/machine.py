@@ -13,9 +13,9 @@ from pathlib import Path
 from tests.commands import tierfs
 from tests.docs.blocks import ROOT, Reader
 from tests.mount.waiting import eventually
-from tierfs.holder import lock
-from tierfs.store_paths import StorePaths
-from tierfs.system.places import mounts
+from tierfs.base.system.places import mounts
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.upkeep.holder import lock
 
 PLACES = ("/srv", "/mnt", "/backup", "/var/lib", "/var/log")
 """Directories of a machine that the pages write to or read; each stands for one below the test's own."""

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tierfs import contradictions, policy, settings
 from tierfs.app import store as app
-from tierfs.config import Settings
-from tierfs.contradictions import Rule
-from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, policies
-from tierfs.precedence import NO_HOST, Level, Policies, PolicyOrigin, SetBy
-from tierfs.segments import create
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.options import contradictions, policy, settings
+from tierfs.base.options.config import Settings
+from tierfs.base.options.contradictions import Rule
+from tierfs.base.options.precedence import NO_HOST, Level, Policies, PolicyOrigin, SetBy
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.segments import create
 
 ROOT = Path(__file__).parents[2]
 _ROW = re.compile(r"\| `([a-z_.]+=[^`]*)`(, without a cold tier)? \| (refused|useless) \| (.*) \|")

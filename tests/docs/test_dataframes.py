@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, Reader
-from tierfs.fsspec import TierfsFileSystem
+from tierfs.faces.fsspec import TierfsFileSystem
 
 
 @pytest.fixture(autouse=True)

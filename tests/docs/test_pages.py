@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket
-from tests.adoption.pulsar import offloaded
-from tests.adoption.test_pravega import slts
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.docs.blocks import ROOT, RUN, blocks_of
 from tests.docs.machine import Machine
 from tests.servers.endpoint import S3Endpoint
+from tests.tiering.adoption.foreign import ForeignBucket
+from tests.tiering.adoption.pulsar import offloaded
+from tests.tiering.adoption.test_pravega import slts
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Reader
 from tests.docs.machine import Machine
 from tests.mount.conftest import append
-from tests.spark.conftest import kept_jvm, spark, store
-from tests.spark.written import read, segments
+from tests.pipeline.spark.conftest import kept_jvm, spark, store
+from tests.pipeline.spark.written import read, segments
 from tierfs.app import store as app
 
 __all__ = ["kept_jvm", "spark", "store"]

@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 from tests.doubles.scripted_storage import PATIENCE_S
-from tierfs.chunkstore.link import Link
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.wrappers import Wrapped
+from tierfs.engine.chunkstore.link import Link
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.wrappers import Wrapped
 
 FAR_S = 0.040
 """The time of its first answer, as its link tells it."""

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from tierfs import osio
+from tierfs.base.system import osio
 
 
 class ToldPages(osio.PageCache):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, StoredObject
-from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl, StoredObject
+from tierfs.engine.chunkstore.wrappers import Wrapped
 
 _Result = TypeVar("_Result")
 

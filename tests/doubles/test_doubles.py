@@ -8,9 +8,9 @@ import pytest
 
 from tests.doubles.mutations import edits, mutations
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import Unavailable
-from tierfs.metadata import records_pb2 as pb
+from tierfs.base.words.errors import Unavailable
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.metadata import records_pb2 as pb
 
 DOWN = Unavailable("down")
 SEGMENT = pb.SegmentRecord(version=1, id=7, name="s", length=9, local=pb.TierState(count=1, bytes=9))

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.fsck.looking import flip_cold, flip_local
 from tests.stores import TestStore, open_test_store
 from tests.tiering.test_repack import POLICY as PACKED
 from tests.tiering.test_repack import dying_pack
-from tierfs import osio
-from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
-from tierfs.holder.work import ColdWork
-from tierfs.metadata import chains
-from tierfs.metadata.tables import GARBAGE, INTENTS
+from tests.upkeep.check.looking import flip_cold, flip_local
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.system import osio
+from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.base.words.types import ChunkState, Tier
+from tierfs.engine.metadata import chains
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS
 from tierfs.tiering.offload_source import ChunkSource
-from tierfs.types import ChunkState, Tier
+from tierfs.upkeep.holder.work import ColdWork
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.faces.cli.commands.test_doctor import checks
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.probe import probe
-from tierfs.chunkstore.protocol import Abilities
-from tierfs.config import OffloadSettings
-from tierfs.errors import PermissionDenied
-from tierfs.types import Tier
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.errors import PermissionDenied
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.probe import probe
+from tierfs.engine.chunkstore.protocol import Abilities
 
 
 class Archive(MemoryStorage):

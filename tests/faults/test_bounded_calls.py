@@ -11,13 +11,13 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.mount.waiting import eventually
 from tests.stores import Pauses
-from tierfs.chunkstore.bounded import BoundedStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.parallel import Pool
-from tierfs.system import deadlines
-from tierfs.system.deadlines import Deadline
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.system import deadlines
+from tierfs.base.system.deadlines import Deadline
+from tierfs.base.words.errors import DataLoss, Unavailable
+from tierfs.engine.chunkstore.bounded import BoundedStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.chunkstore.resilient import ResilientStorage
 
 
 @pytest.fixture

@@ -18,18 +18,18 @@ from tests.faults.places import Nas
 from tests.faults.two_owners import bucket
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, Unavailable, WrongColdTier
-from tierfs.holder.work import ColdWork
-from tierfs.journal import cold_identity
-from tierfs.journal.cold_identity import MARK_NAME
-from tierfs.journal.names import entry_slot, slot_name
-from tierfs.journal.publish import PROOF_S, Publisher
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.errors import AlreadyExists, Unavailable, WrongColdTier
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.journal import cold_identity
+from tierfs.engine.journal.cold_identity import MARK_NAME
+from tierfs.engine.journal.names import entry_slot, slot_name
+from tierfs.engine.journal.publish import PROOF_S, Publisher
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import Tier
+from tierfs.upkeep.holder.work import ColdWork
 
 NOT_OURS = "this is not the store's cold tier"
 

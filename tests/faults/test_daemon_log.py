@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.disks import disk, fill
-from tierfs.system import daemon_log
-from tierfs.system.daemon_log import DaemonLog, LogFile, Terminal
+from tierfs.base.system import daemon_log
+from tierfs.base.system.daemon_log import DaemonLog, LogFile, Terminal
 
 LOST = "lines of this log could not be written: "
 ROTATED_BYTES = 10 << 20

@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 import tierfs
-from tests.admin.conftest import Served
 from tests.commands import FORKED_COMMANDS
 from tests.commands import tierfs as run
 from tests.conftest import Bucket
+from tests.faces.admin.conftest import Served
 from tests.mount.conftest import opened_store, serving
 from tests.servers.gate import Gate, gate_to
 from tierfs.app import batch_write
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import open_store
-from tierfs.errors import TierfsError, Unavailable, Unconfirmed
-from tierfs.metadata import policies, tables
-from tierfs.metadata.tables import LOCATIONS
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import LocationId
+from tierfs.base.words.errors import TierfsError, Unavailable, Unconfirmed
+from tierfs.base.words.types import LocationId
+from tierfs.engine.metadata import policies, tables
+from tierfs.engine.metadata.tables import LOCATIONS
 
 pytestmark = pytest.mark.timeout(120, method="thread")
 

@@ -16,10 +16,10 @@ import pytest
 from tests.disks import synced
 from tests.mount.waiting import eventually
 from tests.stores import TestStore, open_test_store
-from tierfs.errors import TierfsError, Unavailable
-from tierfs.metadata import environment
-from tierfs.metadata.environment import close_environment, open_environment
-from tierfs.metadata.tables import SEGMENTS
+from tierfs.base.words.errors import TierfsError, Unavailable
+from tierfs.engine.metadata import environment
+from tierfs.engine.metadata.environment import close_environment, open_environment
+from tierfs.engine.metadata.tables import SEGMENTS
 
 BACK = "the disk takes changes again"
 

@@ -14,14 +14,14 @@ from tests.conformance.storages import opened
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket, copy_metadata, new_owner, opened_copy
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Fenced, Unavailable
-from tierfs.holder.status import LocalOnly, local_only
-from tierfs.journal.names import checkpoint_slot, slot_name
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import changes, policies
-from tierfs.types import Tier
+from tierfs.base.words.errors import Fenced, Unavailable
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.names import checkpoint_slot, slot_name
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import changes, policies
+from tierfs.upkeep.holder.status import LocalOnly, local_only
 
 HDFS = pytest.param("webhdfs", marks=pytest.mark.hdfs)
 KINDS = ["memory", "directory", "place-local", "gcs", "versity", HDFS, pytest.param("rgw", marks=pytest.mark.s3)]

@@ -16,14 +16,14 @@ import pytest
 
 from tests.commands import new_store, tierfs
 from tests.stores import TestStore, open_test_store
-from tierfs import osio
-from tierfs.chunkstore.directory import tree
-from tierfs.errors import StorageFull, TierfsError, Unavailable
-from tierfs.journal.publish import Publisher
-from tierfs.metadata.host import meaning
-from tierfs.metrics import NullMetrics
+from tierfs.base.system import osio
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import StorageFull, TierfsError, Unavailable
+from tierfs.engine.chunkstore.directory import tree
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata.host import meaning
+from tierfs.engine.segments.ownership import WriterLocks
 from tierfs.reading.local import LocalReader
-from tierfs.segments.ownership import WriterLocks
 
 KIB = 1024
 

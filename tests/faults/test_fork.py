@@ -17,14 +17,14 @@ import pytest
 
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
-from tierfs.clock import ManualClock
-from tierfs.errors import Closed
-from tierfs.holder.lock import Hold, current
-from tierfs.metadata import environment
-from tierfs.metadata.tables import TOUCHES
-from tierfs.segments.ownership import WriterLocks
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.locks import LockFile
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.system.locks import LockFile
+from tierfs.base.words.errors import Closed
+from tierfs.engine.metadata import environment
+from tierfs.engine.metadata.tables import TOUCHES
+from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.upkeep.holder.lock import Hold, current
 
 CLOSED, OTHER, NOTHING = 3, 4, 0
 
@@ -99,7 +99,7 @@ def test_locks_end_with_a_killed_parent_though_its_child_lives(tmp_path: Path) -
     code = f"""
 import os
 from pathlib import Path
-from tierfs.system.locks import LockFile
+from tierfs.base.system.locks import LockFile
 file = LockFile(Path({str(tmp_path / "lock")!r}))
 assert file.try_lock()
 if os.fork() == 0:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
+from tests.faces.cli.commands.test_daemon import daemon
 from tierfs.app.store import open_store
-from tierfs.checksum import crc32c
-from tierfs.errors import StorageFull
-from tierfs.garbage.ballast import with_room
-from tierfs.metadata.tables import POLICIES
-from tierfs.store_paths import StorePaths
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.errors import StorageFull
+from tierfs.engine.metadata.tables import POLICIES
+from tierfs.tiering.garbage.ballast import with_room
 
 COLD_BYTES = 4_000_000
 
@@ -151,8 +151,8 @@ READERS = f"""
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tierfs.clock import SystemClock
-from tierfs.metadata.store import MetadataStore
+from tierfs.base.system.clock import SystemClock
+from tierfs.engine.metadata.store import MetadataStore
 metadata = MetadataStore(Path(sys.argv[1]), SystemClock())
 with ExitStack() as stack:
     seen = [stack.enter_context(metadata.read()).store.store_id for _ in range({READERS_AT_ONCE})]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tierfs.errors import Unavailable
+from tierfs.base.words.errors import Unavailable
 
 LIMIT_BYTES = 8 << 30
 """Enough for Python and its libraries, and far less than LMDB's map."""

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, failing_disk, fill, read_only
+from tests.faces.cli.commands.test_daemon import daemon
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app.store import Store, open_store
-from tierfs.errors import Conflict, ReadOnlyDisk
-from tierfs.metadata import environment
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.system.locks import LockFile
+from tierfs.base.system.locks import LockFile
+from tierfs.base.words.errors import Conflict, ReadOnlyDisk
+from tierfs.engine.metadata import environment
+from tierfs.engine.metadata.tables import SEGMENTS
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
 

@@ -15,14 +15,14 @@ from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
 from tests.verbs import offload
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
-from tierfs.clock import ManualClock
-from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced, Unavailable
-from tierfs.journal import owner_watch
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import directories
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.base.options.config import BackgroundSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import Fenced, Unavailable
+from tierfs.engine.journal import owner_watch
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import directories
 
 CHECK_S = BackgroundSettings().owner_check_s
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.stores import TestStore
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.clock import Clock
-from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import changes
-from tierfs.metadata.store import MetadataStore
+from tierfs.base.system.clock import Clock
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.names import JOURNAL_PREFIX, entry_slot
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import changes
+from tierfs.engine.metadata.store import MetadataStore
 
 
 def copy_metadata(source: Path, target: Path) -> None:

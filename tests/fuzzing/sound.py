@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.journal.replaying import checkpoints_of, entries_of
+from tests.app.recovery.test_recover import checkpoint
+from tests.engine.journal.replaying import checkpoints_of, entries_of
 from tests.ledgers import new_ledger, offload
-from tests.recovery.test_recover import checkpoint
 from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.journal import cold_identity, reader
-from tierfs.journal.cold_identity import read_small
-from tierfs.metadata import records_pb2 as pb
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.journal import cold_identity, reader
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.metadata import records_pb2 as pb
 
 POLICY = {"chunk_bytes": "65536", "object_bytes": "65536"}
 

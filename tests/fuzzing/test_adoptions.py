@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption.adopting import read, run
-from tests.adoption.pulsar import MAGIC, Offloaded, attempt, in_first_form, in_memory, offloaded, streamed
 from tests.doubles.mutations import mutations, times
 from tests.stores import TestStore, open_test_store
-from tierfs.adoption.adopt import State
-from tierfs.adoption.plan import AdoptionPlan
-from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tests.tiering.adoption.adopting import read, run
+from tests.tiering.adoption.pulsar import MAGIC, Offloaded, attempt, in_first_form, in_memory, offloaded, streamed
+from tierfs.tiering.adoption.adopt import State
+from tierfs.tiering.adoption.plan import AdoptionPlan
+from tierfs.tiering.adoption.pulsar import Reading, plan_pulsar
 
 GOOD = [b"good" * 9, b"", b"entries"] * 7
 BAD = [b"bad" * (index % 4) for index in range(20)]

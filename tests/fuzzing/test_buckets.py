@@ -10,25 +10,25 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
+from tests.app.recovery.recovering import recovered
+from tests.app.recovery.test_follow import follower
+from tests.app.recovery.test_from_objects import rebuilt
 from tests.doubles.mutations import edits, mutations, times
-from tests.fsck.looking import cold_findings, deep_findings, findings
 from tests.fuzzing.sound import Bucket, bucket
 from tests.fuzzing.test_formats import framed, tried
-from tests.recovery.recovering import recovered
-from tests.recovery.test_follow import follower
-from tests.recovery.test_from_objects import rebuilt
 from tests.stores import LOCATION, TestStore
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings
-from tierfs.journal import reader
-from tierfs.metadata.records import LocationRecord
-from tierfs.names import printable
-from tierfs.parallel import Meter
-from tierfs.recovery import replica
-from tierfs.recovery.from_journal import Rebuilder
+from tests.upkeep.check.looking import cold_findings, deep_findings, findings
+from tierfs.app.recovery import replica
+from tierfs.app.recovery.from_journal import Rebuilder
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.names import printable
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.journal import reader
+from tierfs.engine.metadata.records import LocationRecord
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
 OURS = ("journal/", "epochs/", "tierfs-store")

@@ -17,37 +17,37 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from tests.adoption.pulsar import offloaded
 from tests.doubles.mutations import NAMES, edits, mutations, times
+from tests.engine.journal.replaying import check_store, empty_copy
+from tests.engine.ledger.test_hostile import DECODERS
+from tests.engine.ledger.test_messages_hostile import VALID
 from tests.fuzzing.sound import Bucket, bucket
-from tests.journal.replaying import check_store, empty_copy
-from tests.ledger.test_hostile import DECODERS
-from tests.ledger.test_messages_hostile import VALID
-from tierfs import settings
-from tierfs.adoption.plan import AdoptionPlan, plan_objects
-from tierfs.adoption.pravega import plan_pravega
-from tierfs.adoption.pulsar import Reading, plan_pulsar
-from tierfs.adoption.rocketmq import plan_rocketmq
-from tierfs.backup import segment as segment_dump
-from tierfs.backup import store as dump
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.directory import read as directory
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.errors import DataLoss, TierfsError
-from tierfs.garbage.orphans import chunk_objects
-from tierfs.journal import cold_identity, reader, replay
-from tierfs.journal.names import checkpoint_name, slot_name
-from tierfs.ledger.messages import decode
-from tierfs.metadata import changes, entries
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import WriteTransaction
+from tests.tiering.adoption.pulsar import offloaded
+from tierfs.app.recovery import inventory, ledgers
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.options import settings
+from tierfs.base.words.errors import DataLoss, TierfsError
+from tierfs.base.words.types import SegmentId
+from tierfs.engine.chunkstore.directory import read as directory
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.engine.journal import cold_identity, reader, replay
+from tierfs.engine.journal.names import checkpoint_name, slot_name
+from tierfs.engine.ledger.messages import decode
+from tierfs.engine.metadata import changes, entries
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.pipeline.scan.stream_plan import StreamOffset
 from tierfs.reading.ledger_objects import metadata_beside
-from tierfs.recovery import inventory, ledgers
-from tierfs.scan.stream_plan import StreamOffset
+from tierfs.tiering.adoption.plan import AdoptionPlan, plan_objects
+from tierfs.tiering.adoption.pravega import plan_pravega
+from tierfs.tiering.adoption.pulsar import Reading, plan_pulsar
+from tierfs.tiering.adoption.rocketmq import plan_rocketmq
+from tierfs.tiering.backup import segment as segment_dump
+from tierfs.tiering.backup import store as dump
+from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.packs import format as packs
-from tierfs.types import SegmentId
 
 SLOWEST_S = 3.0
 MOST_KIB = 400 * 1024

@@ -18,17 +18,17 @@ import pytest
 
 from tests import verbs
 from tests.mount.conftest import append
-from tests.scan.scanning import scan_lines
+from tests.pipeline.scan.scanning import scan_lines
 from tierfs.app import store as app
-from tierfs.chunkstore.directory import write
-from tierfs.fsspec.filesystem import TierfsFileSystem
-from tierfs.metadata import policies
-from tierfs.metadata.tables import FAILURES, GARBAGE, INTENTS
-from tierfs.scan.line_format import LineFormat
-from tierfs.segments.create import WholeSegment
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPriority
+from tierfs.engine.chunkstore.directory import write
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.tables import FAILURES, GARBAGE, INTENTS
+from tierfs.engine.segments.create import WholeSegment
+from tierfs.faces.fsspec.filesystem import TierfsFileSystem
+from tierfs.pipeline.scan.line_format import LineFormat
 from tierfs.tiering import candidates, offload_queue
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPriority
 
 SETS = int(os.environ.get("TIERFS_SETS", "40"))
 REAL_SETS = int(os.environ.get("TIERFS_REAL_SETS", "1"))

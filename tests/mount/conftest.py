@@ -17,10 +17,10 @@ import pytest
 from tests import forked
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.metadata import policies
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.places import mounts
-from tierfs.types import ROOT_DIRECTORY
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.system.places import mounts
+from tierfs.base.words.types import ROOT_DIRECTORY
+from tierfs.engine.metadata import policies
 
 STOP_S = 30
 NEVER_S = "1000000000"

@@ -19,12 +19,12 @@ from typing import Any
 
 from tierfs.app import store as app
 from tierfs.app.mount import session_of
-from tierfs.fuse import session, tree
-from tierfs.fuse.options import parse_options
-from tierfs.holder.tasks import BackgroundThreads
+from tierfs.base.words.types import LocationId
+from tierfs.mount import session, tree
+from tierfs.mount.options import parse_options
 from tierfs.reading import patience
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.types import LocationId
+from tierfs.upkeep.holder.tasks import BackgroundThreads
 
 SLOW_STORE_S = 0.2
 END_GRACE_S = 0.5

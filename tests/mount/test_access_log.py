@@ -23,10 +23,10 @@ from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs.app import store
-from tierfs.clock import ManualClock
-from tierfs.fuse.access_log import IDLE_S, MAX_LINES, AccessLog, Listener, Subject
-from tierfs.fuse.errors import operation
-from tierfs.metrics import Count, NullMetrics
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.system.metrics import Count, NullMetrics
+from tierfs.mount.access_log import IDLE_S, MAX_LINES, AccessLog, Listener, Subject
+from tierfs.mount.errors import operation
 
 mounts_for_real = pytest.mark.mount
 pytestmark = [pytest.mark.timeout(120, method="thread")]

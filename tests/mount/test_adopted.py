@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket, write_files
-from tests.adoption.test_rocketmq import Q, posix
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount
 from tests.mount.waiting import errno_of, eventually
+from tests.tiering.adoption.foreign import ForeignBucket, write_files
+from tests.tiering.adoption.test_rocketmq import Q, posix
 from tierfs.app import store
 from tierfs.app.adopt import OBJECTS, ROCKETMQ, Adopter, ForeignReach
 

@@ -21,8 +21,8 @@ from tests.mount.waiting import eventually
 from tests.reality.reference import reference
 from tierfs.app import verbs as app_verbs
 from tierfs.app.store import Store
-from tierfs.metadata import policies
-from tierfs.segments.create import create
+from tierfs.engine.metadata import policies
+from tierfs.engine.segments.create import create
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

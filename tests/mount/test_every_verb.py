@@ -16,15 +16,15 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.test_locales import LOCALES, made, variables
 from tests.commands import Done, tierfs
+from tests.faces.cli.test_locales import LOCALES, made, variables
 from tests.mount.conftest import append, opened_store, serving
 from tests.mount.test_places import bound, needs_root
 from tierfs.app import store as app
-from tierfs.cli.main import cli
-from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
-from tierfs.types import ROOT_DIRECTORY, EntryKind
+from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.faces.cli.main import cli
 
 __all__ = ["made"]
 

@@ -17,7 +17,7 @@ from tests.commands import tierfs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import eventually
 from tierfs.app.store import Store
-from tierfs.segments import trash
+from tierfs.engine.segments import trash
 
 pytestmark = [
     pytest.mark.mount,

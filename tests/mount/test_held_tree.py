@@ -8,8 +8,8 @@ import pytest
 
 from tests.mount.conftest import Mount, append, serving
 from tierfs.app import store
-from tierfs.chunkstore.read_only import ReadOnlyDirectory
-from tierfs.errors import Unavailable
+from tierfs.base.words.errors import Unavailable
+from tierfs.engine.chunkstore.read_only import ReadOnlyDirectory
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

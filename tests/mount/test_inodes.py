@@ -16,8 +16,8 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
 from tierfs.app.store import Store
-from tierfs.fuse.last_pages import LOOK_S
-from tierfs.metadata import directories
+from tierfs.engine.metadata import directories
+from tierfs.mount.last_pages import LOOK_S
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

@@ -19,10 +19,10 @@ import pytest
 from tests.commands import tierfs
 from tests.mount.conftest import append, opened_store, serving
 from tests.mount.waiting import eventually
-from tierfs.errors import Unavailable
-from tierfs.fuse import mountpoint, server
-from tierfs.holder import lock
-from tierfs.system import places
+from tierfs.base.system import places
+from tierfs.base.words.errors import Unavailable
+from tierfs.mount import mountpoint, server
+from tierfs.upkeep.holder import lock
 
 pytestmark = pytest.mark.mount
 

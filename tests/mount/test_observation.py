@@ -15,10 +15,10 @@ from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store
-from tierfs.metadata import chain_edits, chains, directories, policies
-from tierfs.metadata.chain_edits import Editor
-from tierfs.parallel import Progress
-from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
+from tierfs.base.bytes.parallel import Progress
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ChunkState, Tier
+from tierfs.engine.metadata import chain_edits, chains, directories, policies
+from tierfs.engine.metadata.chain_edits import Editor
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

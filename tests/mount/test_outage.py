@@ -21,7 +21,7 @@ from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.gate import Gate, gate_to
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

@@ -15,10 +15,10 @@ from tests.commands import tierfs
 from tests.mount.conftest import append, opened_store, serving
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.errors import InvalidRequest, Unavailable
-from tierfs.setup import typed
-from tierfs.system import mounts, places
-from tierfs.system.mounts import MountState
+from tierfs.app.setup import typed
+from tierfs.base.system import mounts, places
+from tierfs.base.system.mounts import MountState
+from tierfs.base.words.errors import InvalidRequest, Unavailable
 
 pytestmark = pytest.mark.mount
 

@@ -14,7 +14,7 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import serving
 from tests.mount.waiting import eventually
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
 

@@ -18,8 +18,8 @@ from tests.mount.waiting import eventually
 from tests.reality.reference import reference
 from tests.servers.gate import Gate, gate_to
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

@@ -16,9 +16,9 @@ import pytest
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tierfs.__main__ import _serves
-from tierfs.holder import lock
-from tierfs.system import guards, processes
-from tierfs.system.places import mounts
+from tierfs.base.system import guards, processes
+from tierfs.base.system.places import mounts
+from tierfs.upkeep.holder import lock
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

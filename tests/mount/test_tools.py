@@ -16,7 +16,7 @@ from tests import verbs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import errno_of
 from tierfs.app.store import Store
-from tierfs.checksum import crc32c
+from tierfs.base.bytes.checksum import crc32c
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

@@ -20,8 +20,8 @@ from tests.mount.conftest import Mount, append, serving
 from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
 from tierfs.app import store
-from tierfs.cli.main import cli
-from tierfs.system import mounts as mount_table
+from tierfs.base.system import mounts as mount_table
+from tierfs.faces.cli.main import cli
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

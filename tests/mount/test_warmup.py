@@ -20,10 +20,10 @@ from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import size_for
 from tests.reality.reference import reference
 from tierfs.app import store
-from tierfs.metadata.holder_records import RequestRecord
-from tierfs.metadata.tables import REQUESTS
+from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.metadata.holder_records import RequestRecord
+from tierfs.engine.metadata.tables import REQUESTS
 from tierfs.reading.stats import CacheReport
-from tierfs.types import CRC_BLOCK_BYTES
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

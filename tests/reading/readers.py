@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import trio
 
 from tests.stores import TestStore
-from tierfs.config import ReadSettings
-from tierfs.metadata import chains
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.types import ChunkState, Tier
+from tierfs.engine.metadata import chains
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import ChunkState, Tier
 
 POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}
 DATA = random.Random(9).randbytes(3_000_007)

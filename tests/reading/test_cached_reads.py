@@ -14,16 +14,16 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.readers import make_cold, read_all
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.config import ReadSettings
-from tierfs.errors import Unavailable
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
+from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import DATA_NAME
 from tierfs.reading.cache.slots import SLOT_BYTES
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 BLOCK = CRC_BLOCK_BYTES
 LENGTH = 6 * MIB + 1234

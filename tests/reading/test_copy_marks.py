@@ -11,20 +11,20 @@ import pytest
 import trio
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.fsck.looking import flip_cold, holder_at
 from tests.reading.readers import reader_of, states
 from tests.stores import TestStore, open_test_store
-from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss, NotFound, StorageFull
-from tierfs.metadata import chain_edits, chains, directories
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord
-from tierfs.metrics import NullMetrics
+from tests.upkeep.check.looking import flip_cold, holder_at
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss, NotFound, StorageFull
+from tierfs.base.words.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
+from tierfs.engine.metadata import chain_edits, chains, directories
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.reader import Reader
 from tierfs.reading.verified import VerifiedReader
-from tierfs.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
 LATE_S = 20.0

@@ -10,18 +10,20 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.app.recovery.recovering import recovered
 from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.doubles.scripted_storage import ScriptedStorage, When
-from tests.fsck.looking import flip_cold, holder_at
 from tests.reading.cache.cache_blocks import Open
 from tests.reading.readers import DATA, check, make_cold, reached, read_all, reader_of, reading
-from tests.recovery.recovering import recovered
 from tests.stores import TestStore
-from tierfs.chunkstore.protocol import EtagDiffers
-from tierfs.errors import DataLoss
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metrics import Metrics
-from tierfs.parallel import Meter
+from tests.upkeep.check.looking import flip_cold, holder_at
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.system.metrics import Metrics
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import CRC_BLOCK_BYTES as BLOCK
+from tierfs.base.words.types import ByteRange, Tier
+from tierfs.engine.chunkstore.protocol import EtagDiffers
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
@@ -29,8 +31,6 @@ from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.handle import ReadHandle
-from tierfs.types import CRC_BLOCK_BYTES as BLOCK
-from tierfs.types import ByteRange, Tier
 
 STEP = 16384
 

@@ -21,19 +21,19 @@ from tests.reading.fetch.chaos import RangeServer, serving
 from tests.reading.readers import check, make_cold, reader_of
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.config import ColdSettings, ReadSettings
-from tierfs.errors import TierfsError, Unavailable
-from tierfs.metadata.records import LocationRecord
-from tierfs.metrics import NullMetrics
+from tierfs.app.setup.connect import wrapped
+from tierfs.base.options.config import ColdSettings, ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import TierfsError, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, LocationId
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.storage import S3Storage
+from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader, rehearse
-from tierfs.setup.connect import wrapped
-from tierfs.types import CRC_BLOCK_BYTES, LocationId
 
 _BUCKET = "bucket"
 

@@ -22,18 +22,18 @@ from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.ledgers import new_ledger
 from tests.reading.readers import reader_of, states
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.config import ReadSettings
-from tierfs.errors import PermissionDenied, TierfsError, Unavailable
-from tierfs.metadata import chain_edits, policies
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import PermissionDenied, TierfsError, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ChunkState, ReadPriority, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import chain_edits, policies
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.segments.create import WholeSegment
 from tierfs.reading.patience import Patience
 from tierfs.reading.reader import Reader
-from tierfs.segments.create import WholeSegment
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ChunkState, ReadPriority, Tier
 
 ENTRIES = [random.Random(number).randbytes(1001) for number in range(2 * CRC_BLOCK_BYTES // 1000)]
 DATA = b"".join(ENTRIES)

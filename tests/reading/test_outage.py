@@ -18,20 +18,20 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.reading.readers import POLICY, check, make_cold, reached, reading, states
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.read_only import ReadOnlyDirectory
-from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
-from tierfs.metadata import policies, tables
-from tierfs.metadata.records import LocationRecord
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
+from tierfs.base.words.types import ByteRange, ChunkState, Tier
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.read_only import ReadOnlyDirectory
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.metadata import policies, tables
+from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading import patience
 from tierfs.reading.patience import Patience
 from tierfs.reading.reader import Reader
 from tierfs.reading.view import SegmentView
-from tierfs.types import ByteRange, ChunkState, Tier
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5

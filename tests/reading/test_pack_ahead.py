@@ -12,9 +12,9 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
+from tierfs.engine.segments.create import WholeSegment
 from tierfs.reading.reader import Reader
-from tierfs.segments.create import WholeSegment
-from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 FILES = 800
 FILE_BYTES = 10_000

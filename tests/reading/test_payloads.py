@@ -12,13 +12,13 @@ import pytest
 
 from tests.ledgers import new_ledger, offload, offloader
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import DataLoss
-from tierfs.metadata import chains, directories, entries
-from tierfs.metadata.records import ObjectRecord
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import MIB, SegmentId, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import chains, directories, entries
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading import payloads
 from tierfs.reading.payloads import Payloads, rows_of
-from tierfs.types import MIB, SegmentId, Tier
 
 ROOMY = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB)}
 

@@ -19,16 +19,16 @@ from trio.testing import wait_all_tasks_blocked
 from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds, serving
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.link import LEAST_STREAMS, Links
-from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.metrics import NullMetrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss, Unavailable
+from tierfs.base.words.types import MIB, ByteRange, ReadPriority
+from tierfs.engine.chunkstore.link import LEAST_STREAMS, Links
+from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.segments.writer import SegmentWriter
-from tierfs.types import MIB, ByteRange, ReadPriority
 
 NAMES = ("a", "b", "c")
 BYTES = random.Random(1).randbytes(6 * MIB)

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from tierfs.chunkstore.link import Link, Links
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.metrics import NullMetrics
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
+from tierfs.engine.chunkstore.link import Link, Links
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.reading.readahead import MOST_SPANS_AHEAD, FairShare, ReadSession, Sessions, Share
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
 
 BUDGET_BYTES = 256 * MIB
 MAX_WINDOW_BYTES = 32 * MIB

@@ -15,15 +15,15 @@ from tests.doubles.page_cache import both_local_paths
 from tests.doubles.scripted_storage import Read, ScriptedStorage
 from tests.reading.readers import DATA, check, make_cold, read_all, reader_of, reading
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, Fenced, NotFound, Unavailable
-from tierfs.metadata import chains, checksums, policies
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import DataLoss, Fenced, NotFound, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, Ack, ReadPriority, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import chains, checksums, policies
 from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.readahead import MOST_PACKS, MOST_SPANS_AHEAD
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, Ack, ReadPriority, Tier
 
 TINY = 1000
 KEPT = KEEP_PASSED_BYTES // CRC_BLOCK_BYTES + 1

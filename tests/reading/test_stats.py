@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs.config import ReadSettings
-from tierfs.metrics import MetricName, Metrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system import processes
+from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.words.types import Opener
 from tierfs.reading import open_handles
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
-from tierfs.system import processes
-from tierfs.types import Opener
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.message_entries import entry, proto
-from tests.ledger.rocketmq import coda, consume_queue, log
+from tests.engine.ledger.message_entries import entry, proto
+from tests.engine.ledger.rocketmq import coda, consume_queue, log
 from tests.ledgers import ROOMY, new_ledger
 from tests.stores import TestStore, open_test_store
-from tierfs.clock import ManualClock
-from tierfs.errors import DataLoss
-from tierfs.metadata import policies
-from tierfs.metadata.records import SegmentRecord
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, DirectoryId, Inode, SegmentId
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.times import CommitLogReader, TimePlace, TimesOf, entry_at, offset_at
-from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, Inode, SegmentId
 
 NOW = 1_700_000_000_000
 

@@ -16,19 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backup.test_segment_dump import load, remove
-from tests.recovery.recovering import recovered
+from tests.app.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
+from tests.tiering.backup.test_segment_dump import load, remove
 from tests.tiering.test_repack import walk
-from tierfs.backup.segment import dump_segment
-from tierfs.byte_times import NO_TIMES
-from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings
-from tierfs.garbage import clocks
-from tierfs.metadata import chains, policies
-from tierfs.metadata.tables import OBJECTS
+from tierfs.base.bytes.byte_times import NO_TIMES
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.types import ROOT_DIRECTORY, Ack, ByteRange, Tier
+from tierfs.engine.metadata import chains, policies
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.times import offset_at
-from tierfs.types import ROOT_DIRECTORY, Ack, ByteRange, Tier
+from tierfs.tiering.backup.segment import dump_segment
+from tierfs.tiering.garbage import clocks
 
 PART = 1000
 HOUR_MS = 3_600_000

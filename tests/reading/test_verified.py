@@ -9,15 +9,15 @@ import pytest
 from tests.copied import all_adopted, copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.metadata.checksums import pack
-from tierfs.metadata.records import ObjectRecord
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.words.types import CRC_BLOCK_BYTES as BLOCK
+from tierfs.base.words.types import ByteRange, ObjectId, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.metadata.checksums import pack
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.fetch.grid import BlockDiffers, Grid, cut_grid
 from tierfs.reading.verified import OwnSum, VerifiedReader
-from tierfs.types import CRC_BLOCK_BYTES as BLOCK
-from tierfs.types import ByteRange, ObjectId, Tier
 
 DATA = os.urandom(3 * BLOCK)
 CHUNK = ByteRange(BLOCK // 2, 2 * BLOCK + 5)

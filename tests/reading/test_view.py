@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 
 from tests.reading.readers import check, make_cold, reading
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.errors import Fenced, NotFound
-from tierfs.metadata import tables
-from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.reading.view import SegmentView, in_object, resolve
-from tierfs.types import (
+from tierfs.base.words.errors import Fenced, NotFound
+from tierfs.base.words.types import (
     MIB,
     ByteRange,
     ChunkState,
@@ -32,6 +27,11 @@ from tierfs.types import (
     SegmentId,
     Tier,
 )
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.reading.view import SegmentView, in_object, resolve
 
 CHUNK_BYTES = 4
 CHUNK_64K = 64 * 1024

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.reality.expected import record
 from tierfs.app import store as app
-from tierfs.errors import TierfsError
-from tierfs.types import Ack
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import Ack
 
 # After a refusal.
 _AGAIN_S = 0.2

@@ -15,8 +15,8 @@ from tests import forked, verbs
 from tests.reality.expected import AllExpected
 from tests.reality.lives import Life, Places
 from tierfs.app import store as app
-from tierfs.metadata import directories
-from tierfs.types import Ack
+from tierfs.base.words.types import Ack
+from tierfs.engine.metadata import directories
 
 KINDS = ("appender", "appender", "holder", "host")
 MOST_LINES = 30

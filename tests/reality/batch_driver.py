@@ -17,8 +17,8 @@ from typing import Any
 
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import TierfsError
+from tierfs.base.words.errors import TierfsError
+from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.tiering import batch_job, batch_upload
 
 

@@ -19,7 +19,7 @@ from tests.reality.lives import Contents, Life, Places, Words
 from tests.reality.stopped import KILLED
 from tierfs.app import store as app
 from tierfs.app.verbs import delete
-from tierfs.segments.ledgers import make
+from tierfs.engine.segments.ledgers import make
 
 FULL, PAGE_BYTES = 28, 4096
 LARGE = 0.2

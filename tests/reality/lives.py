@@ -19,15 +19,15 @@ from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
 from tierfs.app.fsck import Checking, Options
 from tierfs.app.verbs import accept_clock, empty_trash, garbage
-from tierfs.clock import ManualClock, SystemClock
-from tierfs.garbage.orphans import chunk_objects
-from tierfs.metadata import directories, policies
-from tierfs.metadata.tables import OBJECTS
-from tierfs.parallel import unseen
+from tierfs.base.bytes.parallel import unseen
+from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.copies import companions, ledger_objects
 from tierfs.tiering.objects import job_of, jobs
-from tierfs.types import MIB, ROOT_DIRECTORY, Tier
 
 Contents = dict[str, tuple[int, bytes]]
 """Name -> the offset that a segment begins at, and its bytes."""

@@ -21,14 +21,14 @@ from tests.reality.acks import APPENDING, Appending, Drill, Progress
 from tests.reality.lives import Life, Place, Places
 from tests.reality.readers import Follower, Program, Watch, open_readers
 from tierfs.app import store as app
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.holder import lock
-from tierfs.journal.reader import list_journal
-from tierfs.metadata import chains, directories
-from tierfs.metadata.records import LocationRecord
-from tierfs.setup.connect import connect_bare
-from tierfs.store_paths import StorePaths
-from tierfs.types import MIB, Ack, ChunkState, Tier
+from tierfs.app.setup.connect import connect_bare
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.types import MIB, Ack, ChunkState, Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.reader import list_journal
+from tierfs.engine.metadata import chains, directories
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.upkeep.holder import lock
 
 _SMALL_BYTES = (1, 50, 500, 1000, 3000)
 """Of segments that become cold in packs, or one by one."""

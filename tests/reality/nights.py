@@ -19,9 +19,9 @@ from tests.mount.waiting import eventually
 from tests.reality.acks import APPENDING, Appending, Drill
 from tests.reality.lives import Places
 from tests.reality.readers import Watch, open_readers
-from tierfs.holder import lock
-from tierfs.store_paths import StorePaths
-from tierfs.types import Ack
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.types import Ack
+from tierfs.upkeep.holder import lock
 
 _APPENDING = (APPENDING[0], Appending(("l/s0", "l/s1"), Ack.LOCAL))
 _LINES = 40

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tests import forked
-from tests.admin.conftest import UnixConnection
+from tests.faces.admin.conftest import UnixConnection
 from tests.mount.waiting import eventually
 from tests.reality.expected import Expected
 from tests.reality.reading import FRESH, WAYS, Answer
-from tierfs.store_paths import StorePaths
+from tierfs.base.system.store_paths import StorePaths
 
 ANSWER_S = 400.0
 """No answer takes as long, also while the cold tier moves on a busy machine."""

@@ -87,7 +87,7 @@ class Spark:
     """A session that reads by path through the mount, and by name."""
 
     def __init__(self, store: str, mountpoint: str) -> None:
-        from tests.spark.conftest import SETTINGS, start
+        from tests.pipeline.spark.conftest import SETTINGS, start
 
         self._store, self._mountpoint = store, mountpoint
         self._session = start("local[2]", Path(tempfile.mkdtemp(dir=Path(store).parent)), SETTINGS)

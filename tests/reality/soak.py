@@ -22,10 +22,10 @@ from tests.reality.reference import REFERENCE, reference
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.faulty import FaultyServer
 from tierfs.app import store as app
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.verbs import truncate_head
-from tierfs.metadata import policies
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB, ROOT_DIRECTORY
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY
+from tierfs.engine.metadata import policies
 
 WRITERS, READERS = 3, 4
 RATE_BYTES_PER_S = 1_000_000

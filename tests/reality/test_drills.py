@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.app.recovery.test_copied_tier import TOOLS, copy_bucket, rclone_bucket
 from tests.conftest import Bucket
 from tests.reality.drills import drill
 from tests.reality.lives import Place, buckets_at, directories_in
-from tests.recovery.test_copied_tier import TOOLS, copy_bucket, rclone_bucket
 
 SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests import forked, verbs
-from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.faces.cli.commands.test_daemon import daemon
 from tierfs.app import store as app
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.verbs import accept_clock
-from tierfs.clock import ManualClock, SystemClock
-from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.tiering.batch_job import is_about_job
 
 DRIVER = "tests.reality.batch_driver"

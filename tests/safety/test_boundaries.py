@@ -10,18 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.safety.refused import refused
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import DataLoss
-from tierfs.metadata import chain
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
-from tierfs.metrics import NullMetrics
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import (
+    CRC_BLOCK_BYTES,
+    AttemptId,
+    ByteRange,
+    ChunkState,
+    LocationId,
+    ObjectId,
+    SegmentId,
+    Tier,
+)
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import chain
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.reading.local import LocalReader
 from tierfs.tiering import candidates
 from tierfs.tiering.candidates import OffloadAction, PackAction, evictable, offload_actions
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PackIndex
-from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 LENGTHS = st.integers(1, 3)
 SHIFTS = st.integers(-2, 2)

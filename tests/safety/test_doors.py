@@ -12,33 +12,14 @@ import pytest
 
 from tests.safety.refused import refused
 from tests.servers.scripted_http import ETAG
-from tierfs import names, object_names, osio, policy, store_paths
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.chunkstore.validate import MARK_NAME, check_name, check_range, is_own, read_source
-from tierfs.config import ColdSettings
-from tierfs.errors import DataLoss, InvalidRequest, PermissionDenied, TierfsError
-from tierfs.journal import cold_identity, epochs
-from tierfs.journal.names import MAX_SLOT, entry_slot, slot_name
-from tierfs.metadata import changes, untrusted
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.journal_state import MAX_EPOCH, Removal
-from tierfs.metadata.records import (
-    RECORD_VERSION,
-    ChecksumRun,
-    ChunkRecord,
-    LocationRecord,
-    ObjectRecord,
-    SegmentRecord,
-)
-from tierfs.reading import ledger_objects
-from tierfs.setup.connect import require_allowed
-from tierfs.tiering.packs import format as packs
-from tierfs.tiering.packs.format import PackEntry, PackIndex
-from tierfs.types import (
+from tierfs.app.setup.connect import require_allowed
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.options import policy
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system import osio, store_paths
+from tierfs.base.words import names, object_names
+from tierfs.base.words.errors import DataLoss, InvalidRequest, PermissionDenied, TierfsError
+from tierfs.base.words.types import (
     CRC_BLOCK_BYTES,
     ROOT_DIRECTORY,
     AttemptId,
@@ -49,6 +30,27 @@ from tierfs.types import (
     SegmentId,
     Tier,
 )
+from tierfs.engine.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.engine.chunkstore.validate import MARK_NAME, check_name, check_range, is_own, read_source
+from tierfs.engine.journal import cold_identity, epochs
+from tierfs.engine.journal.names import MAX_SLOT, entry_slot, slot_name
+from tierfs.engine.metadata import changes, untrusted
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.journal_state import MAX_EPOCH, Removal
+from tierfs.engine.metadata.records import (
+    RECORD_VERSION,
+    ChecksumRun,
+    ChunkRecord,
+    LocationRecord,
+    ObjectRecord,
+    SegmentRecord,
+)
+from tierfs.reading import ledger_objects
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PackEntry, PackIndex
 
 PACK = f"packs/{1:020d}-e1-{1:032x}-c00000000"
 HOLDER = ObjectRecord(id=ObjectId(20), tier=Tier.COLD, location_id=LocationId(1), name=PACK, length=8, etag="e")

@@ -17,28 +17,46 @@ from hypothesis import strategies as st
 
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
-from tierfs.clock import ManualClock
-from tierfs.config import WriteSettings
-from tierfs.errors import Conflict, DataLoss, NotFound, ReadOnlyDisk, Sealed, StorageFull, TierfsError, Unavailable
-from tierfs.garbage import ballast
-from tierfs.metadata import chain, chain_edits, chains, changes, environment, tables
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.chains import Growth
-from tierfs.metadata.directories import must_find, queue, segment_by_name
-from tierfs.metadata.environment import Environment, open_environment
-from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
-from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
-from tierfs.segments.create import WholeSegment
-from tierfs.segments.delete import delete
-from tierfs.segments.engine import Engine
-from tierfs.segments.group_commit import AppendCall
-from tierfs.segments.ownership import StaleBase
-from tierfs.segments.seal import unseal
-from tierfs.segments.trash import end_due
-from tierfs.segments.truncate import truncate
-from tierfs.types import ROOT_DIRECTORY, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.base.options.config import WriteSettings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import (
+    Conflict,
+    DataLoss,
+    NotFound,
+    ReadOnlyDisk,
+    Sealed,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
+from tierfs.base.words.types import (
+    ROOT_DIRECTORY,
+    AttemptId,
+    ByteRange,
+    ChunkState,
+    LocationId,
+    ObjectId,
+    SegmentStatus,
+    Tier,
+)
+from tierfs.engine.chunkstore.local_files import ChunkFiles, DiskBytes
+from tierfs.engine.metadata import chain, chain_edits, chains, changes, environment, tables
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.chains import Growth
+from tierfs.engine.metadata.directories import must_find, queue, segment_by_name
+from tierfs.engine.metadata.environment import Environment, open_environment
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.engine.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
+from tierfs.engine.segments.active_chunk import ActiveChunk, ChunkDescriptors
+from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.delete import delete
+from tierfs.engine.segments.engine import Engine
+from tierfs.engine.segments.group_commit import AppendCall
+from tierfs.engine.segments.ownership import StaleBase
+from tierfs.engine.segments.seal import unseal
+from tierfs.engine.segments.trash import end_due
+from tierfs.engine.segments.truncate import truncate
+from tierfs.tiering.garbage import ballast
 
 LIMIT = 2
 """Files that stay open."""

@@ -12,21 +12,21 @@ from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import file_name
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.clock import ManualClock
-from tierfs.errors import Fenced, TierfsError, Unavailable
-from tierfs.garbage.collect import Collector
-from tierfs.garbage.dead_uploads import DeadUploads
-from tierfs.garbage.orphans import Orphan, OrphanFinder
-from tierfs.metadata import tables
-from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
-from tierfs.metadata.tables import GARBAGE, INTENTS, LOCATIONS, OBJECTS
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import Fenced, TierfsError, Unavailable
+from tierfs.base.words.types import AttemptId, LocationId, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.local_files import file_name
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS, LOCATIONS, OBJECTS
+from tierfs.tiering.garbage.collect import Collector
+from tierfs.tiering.garbage.dead_uploads import DeadUploads
+from tierfs.tiering.garbage.orphans import Orphan, OrphanFinder
 from tierfs.tiering.objects import JOB_REST_MS
 from tierfs.tiering.packs import format as packs
-from tierfs.types import AttemptId, LocationId, ObjectId, SegmentId, Tier
 
 MINUTE_MS = 60_000
 

@@ -13,23 +13,23 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.app import batch_write
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced, WrongColdTier
-from tierfs.journal import batch_markers, cold_identity, epochs, publish, reader, replay
-from tierfs.journal.checkpoint import Checkpointer
-from tierfs.journal.cold_identity import StoreMark, read_small
-from tierfs.journal.names import checkpoint_name, part_name, slot_name
-from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import JournalListing
-from tierfs.metadata import changes
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.journal_state import CheckpointIntent, PublishIntent, first_of
-from tierfs.metadata.ledger_and_batch_records import MAX_BATCH, BatchRecord
-from tierfs.metadata.records import RECORD_VERSION, LocationRecord
-from tierfs.metadata.store import new_id
-from tierfs.recovery.takeover import SupersededError, Takeover
+from tierfs.app.recovery.takeover import SupersededError, Takeover
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Fenced, WrongColdTier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.engine.journal import batch_markers, cold_identity, epochs, publish, reader, replay
+from tierfs.engine.journal.checkpoint import Checkpointer
+from tierfs.engine.journal.cold_identity import StoreMark, read_small
+from tierfs.engine.journal.names import checkpoint_name, part_name, slot_name
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.journal.reader import JournalListing
+from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.journal_state import CheckpointIntent, PublishIntent, first_of
+from tierfs.engine.metadata.ledger_and_batch_records import MAX_BATCH, BatchRecord
+from tierfs.engine.metadata.records import RECORD_VERSION, LocationRecord
+from tierfs.engine.metadata.store import new_id
 
 
 @pytest.fixture

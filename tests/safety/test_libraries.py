@@ -11,10 +11,10 @@ import pytest
 from tests.safety.refused import refused
 from tierfs.app import store as app
 from tierfs.app.connection import CONNECTIONS
-from tierfs.fsspec import TierfsFileSystem, files
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.engine.segments import stat
+from tierfs.faces.fsspec import TierfsFileSystem, files
 from tierfs.reading.read_loop import ReadLoop
-from tierfs.segments import stat
-from tierfs.setup.create import ColdChoice, init_store
 
 DATA = bytes(range(256)) * 2000
 """More than is read at once."""

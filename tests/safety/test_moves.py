@@ -18,13 +18,13 @@ from tests.ledgers import offload as offload_ledger
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tests.tiering.test_repack import KEPT, POLICY, dying_pack
-from tierfs.config import OffloadSettings
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables
-from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.types import ChunkState, ObjectId, Tier
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering.packs.repack import Repack
-from tierfs.types import ChunkState, ObjectId, Tier
 
 
 @pytest.fixture

@@ -14,15 +14,16 @@ from tests.doubles.scripted_storage import Read, ScriptedStorage, When
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver, contents
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
-from tierfs.journal.cold_identity import read_small
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import changes, directories, tables
-from tierfs.metadata.records import GarbageRecord
-from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
-from tierfs.metadata.untrusted import MAX_OFFSET
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
+from tierfs.base.words.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata.records import GarbageRecord
+from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
+from tierfs.engine.metadata.untrusted import MAX_OFFSET
 from tierfs.tiering import batch_job, evict, objects
 from tierfs.tiering.candidates import OffloadAction, objects_to_make
 from tierfs.tiering.objects import ChunksMoved, ColdTier
@@ -31,7 +32,6 @@ from tierfs.tiering.offload_source import ChunkSource
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PackEntry, PackIndex, read_index
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 
 @pytest.fixture

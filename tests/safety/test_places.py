@@ -14,23 +14,23 @@ from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs import app
-from tierfs.admin import listen
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.clock import ManualClock
-from tierfs.config import Settings
-from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
-from tierfs.holder.verbs import holding
-from tierfs.metadata import host
-from tierfs.metadata.environment import create_directory
-from tierfs.metadata.records import RECORD_VERSION
-from tierfs.metadata.store import MetadataStore
-from tierfs.parallel import unseen
-from tierfs.setup import place
-from tierfs.setup.create import ColdChoice, init_store, replace_settings
-from tierfs.store_paths import StorePaths
-from tierfs.system.locks import LockFile
+from tierfs.app.setup import place
+from tierfs.app.setup.create import ColdChoice, init_store, replace_settings
+from tierfs.base.bytes.parallel import unseen
+from tierfs.base.options.config import Settings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.system.locks import LockFile
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import host
+from tierfs.engine.metadata.environment import create_directory
+from tierfs.engine.metadata.records import RECORD_VERSION
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.faces.admin import listen
+from tierfs.upkeep.holder.verbs import holding
 
 
 @pytest.fixture

@@ -16,23 +16,9 @@ from hypothesis import strategies as st
 
 from tests.ledgers import ROOMY, new_ledger
 from tests.stores import TestStore, open_test_store
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.fsck.objects import _first_gap
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.layout import HeldObject, PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metrics import NullMetrics
-from tierfs.reading.cold import ColdPath
-from tierfs.reading.fetch.buffers import BufferPool
-from tierfs.reading.fetch.grid import Grid
-from tierfs.reading.fetch.span_cache import SpanCache
-from tierfs.reading.local import LocalPath, LocalReader
-from tierfs.reading.verified import OwnSum
-from tierfs.scan.extents import Copy, Extent
-from tierfs.tiering.candidates import objects_to_make, offload_actions
-from tierfs.tiering.offload import source_chunk
-from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
-from tierfs.types import (
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.types import (
     CRC_BLOCK_BYTES,
     ByteRange,
     ChunkState,
@@ -42,6 +28,20 @@ from tierfs.types import (
     SegmentId,
     Tier,
 )
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.layout import HeldObject, PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.pipeline.scan.extents import Copy, Extent
+from tierfs.reading.cold import ColdPath
+from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.grid import Grid
+from tierfs.reading.fetch.span_cache import SpanCache
+from tierfs.reading.local import LocalPath, LocalReader
+from tierfs.reading.verified import OwnSum
+from tierfs.tiering.candidates import objects_to_make, offload_actions
+from tierfs.tiering.offload import source_chunk
+from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
+from tierfs.upkeep.check.objects import _first_gap
 
 BLOCK = CRC_BLOCK_BYTES
 

@@ -18,14 +18,15 @@ from tests.copied import all_adopted, copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metrics import NullMetrics
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading import copies, etags, local, payloads, suspects, verified
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
@@ -37,7 +38,6 @@ from tierfs.reading.patience import Unanswered
 from tierfs.reading.suspects import Suspects
 from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import _ranked
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 BLOCK = CRC_BLOCK_BYTES
 DATA = bytes(range(256)) * (3 * BLOCK // 256) + b"end"

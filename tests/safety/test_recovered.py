@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss
-from tierfs.journal.cold_identity import read_small
-from tierfs.metadata import changes
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.journal_state import MAX_EPOCH
-from tierfs.recovery import inventory
-from tierfs.recovery.batches import batch_objects
-from tierfs.recovery.rebuild_segment import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
+from tierfs.app.recovery import inventory
+from tierfs.app.recovery.batches import batch_objects
+from tierfs.app.recovery.rebuild_segment import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
+from tierfs.base.words.errors import DataLoss
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.journal_state import MAX_EPOCH
 
 FOUND = FoundObject("o", "e", 0, "0" * 32, 1, "a/s", 0, 4, 1, "a" * 32, None)
 

@@ -16,25 +16,25 @@ import urllib3
 from tests.disks import synced
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.safety.refused import refused
-from tierfs import osio
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.directory.tree import RootDirectory
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.places.address import connect_place
-from tierfs.chunkstore.places.filesystem import LocalFiles
-from tierfs.chunkstore.protocol import Abilities, BufferSource, EtagDiffers, PendingUpload, Source
-from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.chunkstore.s3.answer import RangeRead
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.config import ColdSettings
-from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable
-from tierfs.metadata.records import LocationRecord
-from tierfs.metrics import NullMetrics
-from tierfs.setup.connect import wrapped
-from tierfs.types import MIB, LocationId
+from tierfs.app.setup.connect import wrapped
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system import osio
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.base.words.types import MIB, LocationId
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.directory.tree import RootDirectory
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.places.address import connect_place
+from tierfs.engine.chunkstore.places.filesystem import LocalFiles
+from tierfs.engine.chunkstore.protocol import Abilities, BufferSource, EtagDiffers, PendingUpload, Source
+from tierfs.engine.chunkstore.read_only import ReadOnlyStorage
+from tierfs.engine.chunkstore.resilient import ResilientStorage
+from tierfs.engine.chunkstore.s3.answer import RangeRead
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.metadata.records import LocationRecord
 
 FILE = f"00/1-0-{1:016x}"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tierfs.chunkstore.http.tls import TlsClient
-from tierfs.chunkstore.protocol import RangeUrl
+from tierfs.engine.chunkstore.http.tls import TlsClient
+from tierfs.engine.chunkstore.protocol import RangeUrl
 
 ETAG = "0a1b2c3d"
 TARGET = "/bucket/object?signature=secret"

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.simulation.storage import SimStorage
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.types import ByteRange
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.metadata.layout import PlacedChunk
 
 _EVERYTHING = ByteRange(0, 1 << 62)
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulation.points import Points
-from tierfs.metadata.environment import Environment
+from tierfs.engine.metadata.environment import Environment
 
 SECTOR_BYTES = 512
 """Written whole or not at all."""

@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.app.recovery.recovering import recovered
+from tests.app.recovery.test_follow import cold_bytes, follower, following, shown
+from tests.app.recovery.test_from_objects import rebuilt
 from tests.copied import copy_tier
 from tests.faults.two_owners import bucket
-from tests.fsck.looking import cold_findings, deep_findings, findings
-from tests.recovery.recovering import recovered
-from tests.recovery.test_follow import cold_bytes, follower, following, shown
-from tests.recovery.test_from_objects import rebuilt
 from tests.simulation import invariants
 from tests.simulation.checks.comparing import equal, read, require, same
 from tests.simulation.checks.damage import damaged, what_is_back_is_good_again
@@ -26,24 +25,25 @@ from tests.simulation.invariants import invariant
 from tests.simulation.world import FOREIGN, World, Wrong, listed
 from tests.simulation.world import shown as listing
 from tests.stores import TestStore, open_test_store
-from tierfs import ranges
-from tierfs.backup import store as dump
-from tierfs.backup.segment import DUMPS_PREFIX
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.errors import DataLoss, Fenced, WrongColdTier
-from tierfs.fsck.findings import Severity
-from tierfs.garbage import clocks
-from tierfs.journal.batch_markers import parse_name
-from tierfs.journal.epochs import EPOCHS_PREFIX
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import chains, entries
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tests.upkeep.check.looking import cold_findings, deep_findings, findings
+from tierfs.base.bytes import ranges
+from tierfs.base.words.errors import DataLoss, Fenced, WrongColdTier
+from tierfs.base.words.types import ByteRange, PayloadEncoding, SegmentId, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal.batch_markers import parse_name
+from tierfs.engine.journal.epochs import EPOCHS_PREFIX
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.metadata import chains, entries
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.tiering.backup import store as dump
+from tierfs.tiering.backup.segment import DUMPS_PREFIX
 from tierfs.tiering.batch_job import is_manifest
-from tierfs.types import ByteRange, PayloadEncoding, SegmentId, Tier
+from tierfs.tiering.garbage import clocks
+from tierfs.upkeep.check.findings import Severity
 
 _LATER_S = 25 * 3600.0
 """When all garbage is due: after any grace, the second deletion of an intent's object, and a job's day."""

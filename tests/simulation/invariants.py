@@ -11,21 +11,21 @@ from unittest.mock import patch
 
 from fsspec.spec import AbstractFileSystem
 
-from tests.journal.replaying import entries_of
+from tests.engine.journal.replaying import entries_of
 from tests.simulation.world import FOREIGN, World, Wrong, listed
-from tierfs import ranges
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
-from tierfs.errors import StorageFull
-from tierfs.metadata import chains
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.tables import CHUNKS
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import StorageFull
+from tierfs.base.words.types import ByteRange, ChunkState, PayloadEncoding, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles, DiskBytes
+from tierfs.engine.metadata import chains
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.tables import CHUNKS
+from tierfs.engine.segments.stat import stat
+from tierfs.engine.segments.writer import SegmentWriter
+from tierfs.pipeline.scan.selection import Pinner, Tail
 from tierfs.reading.view import in_object
-from tierfs.scan.selection import Pinner, Tail
-from tierfs.segments.stat import stat
-from tierfs.segments.writer import SegmentWriter
 from tierfs.tiering.packs import format as packs
-from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
 
 CHECKED: dict[int, list[str]] = {}
 """The checks by the number of their promise."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tierfs.config import OffloadSettings
+from tierfs.base.options.config import OffloadSettings
 
 _ROOMS: tuple[str, ...] = (
     "metadata",

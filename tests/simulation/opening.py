@@ -19,13 +19,14 @@ from tests.simulation.points import Points
 from tests.simulation.storage import SimStorage
 from tests.simulation.world import FOREIGN, Errors, World, WorldClock
 from tests.stores import open_test_store
-from tierfs import osio, parallel
-from tierfs.chunkstore import located
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.metadata import environment, tables
-from tierfs.metadata import store as metadata_store
+from tierfs.base.bytes import parallel
+from tierfs.base.system import osio
+from tierfs.engine.chunkstore import located
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.chunkstore.resilient import ResilientStorage
+from tierfs.engine.metadata import environment, tables
+from tierfs.engine.metadata import store as metadata_store
 
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""

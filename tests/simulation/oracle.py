@@ -10,7 +10,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from tests.journal.replaying import check_store
+from tests.engine.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.faces.files import Files
 from tests.simulation.faces.long_lived import LongLived
@@ -19,11 +19,11 @@ from tests.simulation.model import Content, Model
 from tests.simulation.places import reader_of
 from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
-from tierfs.errors import Fenced, TierfsError
-from tierfs.metadata.records import SegmentRecord
+from tierfs.base.words.errors import Fenced, TierfsError
+from tierfs.base.words.types import ByteRange, ReadPriority
+from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import ByteRange, ReadPriority
 
 _PRIORITIES = tuple(ReadPriority)
 

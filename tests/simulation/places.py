@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
 
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.config import ColdSettings, ReadSettings
-from tierfs.errors import Unavailable
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metrics import NullMetrics
+from tierfs.app.setup import connect, place
+from tierfs.app.setup.locations import Locations
+from tierfs.base.options.config import ColdSettings, ReadSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.wrappers import Wrapped
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.reader import Reader
-from tierfs.setup import connect, place
-from tierfs.setup.locations import Locations
-from tierfs.types import MIB
 
 FIRST = "memory:"
 """The address of the first place."""

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import TypeVar
 
 from tests.simulation.points import Points
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, OnReceived, Source, StoredObject
-from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.errors import AlreadyExists, Unavailable
+from tierfs.base.words.errors import AlreadyExists, Unavailable
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, OnReceived, Source, StoredObject
+from tierfs.engine.chunkstore.wrappers import Wrapped
 
 _HARMLESS = ("read", "list", "stat")
 """Calls that change no object."""

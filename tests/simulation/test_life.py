@@ -16,7 +16,7 @@ from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.simulation.by_commands import World
 from tierfs.app import store as app
-from tierfs.metadata import directories
+from tierfs.engine.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.timeout(300, method="thread")]
 

@@ -20,16 +20,16 @@ from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import SimStorage
 from tests.stores import TestStore
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.clock import TOLERANCE_S, ClockReading, ManualClock
-from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.garbage.clocks import ClockDisagrees
-from tierfs.metadata import directories, entries
-from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ROOT_DIRECTORY, Ack, EntryKind, SegmentId, SegmentKind
+from tierfs.base.system.clock import TOLERANCE_S, ClockReading, ManualClock
+from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
+from tierfs.base.words.types import ROOT_DIRECTORY, Ack, EntryKind, SegmentId, SegmentKind
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import directories, entries
+from tierfs.engine.metadata.directories import Entry
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.segments.writer import SegmentWriter
+from tierfs.tiering.garbage.clocks import ClockDisagrees
 
 if TYPE_CHECKING:
     from tests.simulation.verbs.dumps import Dumped

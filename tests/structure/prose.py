@@ -16,8 +16,8 @@ from pathlib import Path
 
 import click
 
-from tierfs.cli.main import SECTIONS, cli
-from tierfs.cli.session import Session
+from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.session import Session
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-STARTER = ROOT / "tierfs/system/processes.py"
+STARTER = ROOT / "tierfs/base/system/processes.py"
 MODULES = {"subprocess", "multiprocessing", "pty", "commands"}
 CALLS = re.compile(
     r"os\.(fork|forkpty|system|popen|exec\w+|spawn\w+|posix_spawnp?)|trio\.(run_process|lowlevel\.open_process)"

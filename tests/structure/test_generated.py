@@ -10,12 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GENERATED = (
-    "tierfs/metadata/records_pb2.py",
-    "tierfs/metadata/records_pb2.pyi",
-    "tierfs/ledger/ledger_pb2.py",
-    "tierfs/ledger/ledger_pb2.pyi",
-    "tierfs/ledger/pulsar_api_pb2.py",
-    "tierfs/ledger/pulsar_api_pb2.pyi",
+    "tierfs/engine/metadata/records_pb2.py",
+    "tierfs/engine/metadata/records_pb2.pyi",
+    "tierfs/engine/ledger/ledger_pb2.py",
+    "tierfs/engine/ledger/ledger_pb2.pyi",
+    "tierfs/engine/ledger/pulsar_api_pb2.py",
+    "tierfs/engine/ledger/pulsar_api_pb2.pyi",
 )
 
 

@@ -31,20 +31,21 @@ from tests.structure.prose import (
     tables,
     too_many,
 )
-from tierfs import policy, settings, units
-from tierfs.cli import output
-from tierfs.cli.commands.man import pages as manual_pages
-from tierfs.cli.examples import EXAMPLES
-from tierfs.fsck.findings import Kind
-from tierfs.fuse import attributes, options
-from tierfs.holder.waits import Wait
-from tierfs.metrics import MetricName
-from tierfs.policy import Policy
-from tierfs.setup.place import KEYS as PLACE_KEYS
-from tierfs.store_paths import StorePaths
+from tierfs.app.setup.place import KEYS as PLACE_KEYS
+from tierfs.base.options import policy, settings
+from tierfs.base.options.policy import Policy
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words import units
+from tierfs.faces.cli import output
+from tierfs.faces.cli.commands.man import pages as manual_pages
+from tierfs.faces.cli.examples import EXAMPLES
+from tierfs.mount import attributes, options
+from tierfs.upkeep.check.findings import Kind
+from tierfs.upkeep.holder.waits import Wait
 
-STATUS = ROOT / "tierfs/cli/commands/init_status.py"
-GC = ROOT / "tierfs/cli/commands/gc.py"
+STATUS = ROOT / "tierfs/faces/cli/commands/init_status.py"
+GC = ROOT / "tierfs/faces/cli/commands/gc.py"
 MONITORING, RECOVERY = ROOT / "docs/monitoring.md", ROOT / "docs/recovery.md"
 SETTINGS_PAGE = ROOT / "docs/settings.md"
 

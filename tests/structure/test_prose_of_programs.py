@@ -72,7 +72,7 @@ def in_spark(names: Iterable[str]) -> list[str]:
 
 def test_options_of_spark_are_documented_and_exist() -> None:
     pytest.importorskip("pyspark")
-    from tierfs.spark import options, write_options
+    from tierfs.pipeline.spark import options, write_options
 
     read, written = set(options._READ_OPTIONS), {*write_options._WRITE_OPTIONS, *write_options._STREAM_OPTIONS}
     assert options_in("## Options", "## Streams") - read == set()

@@ -16,28 +16,28 @@ from tests.reading.cache import cache_blocks
 from tests.reading.fetch.test_fetch_queue import Threads
 from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.link import Link, Links, Slots
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.chunkstore.s3.client import SignedUrls, connect
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.signature import UrlSigner
-from tierfs.clock import SystemClock
-from tierfs.config import ColdSettings
-from tierfs.errors import AlreadyExists
-from tierfs.metadata.ledger_and_batch_records import EntryRun
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metrics import NullMetrics
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.clock import SystemClock
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import AlreadyExists
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.link import Link, Links, Slots
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.chunkstore.s3.client import SignedUrls, connect
+from tierfs.engine.chunkstore.s3.location import S3Location
+from tierfs.engine.chunkstore.s3.signature import UrlSigner
+from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.pipeline.scan.in_flight import Buffers
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.payloads import Payloads
-from tierfs.scan.in_flight import Buffers
 from tierfs.tiering.offload_source import ChunkSource, SourceChunk
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
 
 
 def signed_urls(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:

@@ -12,23 +12,23 @@ import pytest
 
 from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
+from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store
-from tierfs.cli.progress import ProgressLine
-from tierfs.clock import ManualClock, SystemClock
-from tierfs.config import BackgroundSettings, ColdSettings
-from tierfs.errors import Closed, Conflict, Unavailable
-from tierfs.holder.failures import Failures
-from tierfs.metadata import environment
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import FAILURES
-from tierfs.metrics import MetricName, Metrics
-from tierfs.parallel import Meter, Pool, Progress
-from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.segments.create import WholeSegment
-from tierfs.segments.managed_ledger import ManagedLedger
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.base.bytes.parallel import Meter, Pool, Progress
+from tierfs.base.options.config import BackgroundSettings, ColdSettings
+from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.words.errors import Closed, Conflict, Unavailable
+from tierfs.base.words.types import ByteRange, DirectoryId
+from tierfs.engine.metadata import environment
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import FAILURES
+from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.managed_ledger import ManagedLedger
+from tierfs.faces.cli.progress import ProgressLine
+from tierfs.pipeline.scan.extents import Place, PlaceConnections
 from tierfs.tiering.ledgers.managed import OffloadRuns
-from tierfs.types import ByteRange, DirectoryId
+from tierfs.upkeep.holder.failures import Failures
 
 
 def failures(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:

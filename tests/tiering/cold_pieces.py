@@ -6,13 +6,13 @@ import os
 from dataclasses import replace
 
 from tests.stores import LOCATION, TestStore
-from tierfs.checksum import block_crcs
-from tierfs.config import OffloadSettings
-from tierfs.metadata import changes, checksums, directories, tables
-from tierfs.metadata.tables import GARBAGE, INTENTS, SEGMENTS
+from tierfs.base.bytes.checksum import block_crcs
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.metadata import changes, checksums, directories, tables
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS, SEGMENTS
 from tierfs.tiering.consolidate_command import asked_for
 from tierfs.tiering.consolidate_plan import ConsolidateAction
-from tierfs.types import CRC_BLOCK_BYTES
 
 GRACE_S = OffloadSettings().grace_s
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "3000000"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tierfs.base.words.types import SegmentId
 from tierfs.tiering.offload_queue import key_of
 from tierfs.tiering.policy import DiskView, EvictAction, PendingObject, SegmentSummary
-from tierfs.types import SegmentId
 
 
 @dataclass(frozen=True, slots=True)

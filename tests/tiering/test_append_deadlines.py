@@ -13,11 +13,11 @@ from tests.mount.waiting import eventually
 from tests.stores import AT_ONCE, TestStore
 from tests.tiering.test_append_pool import is_published, pool_of
 from tests.tiering.test_packing import packs
-from tierfs.clock import ManualClock
-from tierfs.errors import TierfsError, Unavailable, Unconfirmed
-from tierfs.metadata.tables import INTENTS
-from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ByteRange
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import TierfsError, Unavailable, Unconfirmed
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.segments.writer import SegmentWriter
 
 POLICY = {"chunk_bytes": "100", "object_bytes": "1000", "ack": "cold"}
 

@@ -14,30 +14,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.recovery.recovering import recovered
+from tests.app.recovery.test_from_objects import rebuilt
 from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import become_owner, opened_copy
-from tests.journal.replaying import check_store
 from tests.mount.waiting import eventually
-from tests.recovery.recovering import recovered
-from tests.recovery.test_from_objects import rebuilt
 from tests.stores import AT_ONCE, TestStore, quiet
 from tests.tiering.test_packing import packs
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.clock import ManualClock
-from tierfs.errors import Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Unavailable, Unconfirmed
-from tierfs.holder.why import reasons
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import changes, directories, policies, tables
-from tierfs.metadata.tables import INTENTS, LOCATIONS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments import group_commit
-from tierfs.segments.group_commit import AppendCall
-from tierfs.segments.writer import SegmentWriter
-from tierfs.system import guards
+from tierfs.base.system import guards
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Unavailable, Unconfirmed
+from tierfs.base.words.types import Ack, ByteRange, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.metadata import changes, directories, policies, tables
+from tierfs.engine.metadata.tables import INTENTS, LOCATIONS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments import group_commit
+from tierfs.engine.segments.group_commit import AppendCall
+from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.tiering import objects
 from tierfs.tiering.packs import append_pool
 from tierfs.tiering.packs.append_pool import AppendPool
-from tierfs.types import Ack, ByteRange, Tier
+from tierfs.upkeep.holder.why import reasons
 
 POLICY = {"chunk_bytes": "100", "object_bytes": "1000", "ack": "cold"}
 

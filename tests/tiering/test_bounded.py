@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store, quiet
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.holder.work import ColdWork
-from tierfs.metadata.records import IngestedFile
-from tierfs.segments.create import WholeSegment
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.metadata.records import IngestedFile
+from tierfs.engine.segments.create import WholeSegment
+from tierfs.upkeep.holder.work import ColdWork
 
 FEW, MANY = 250, 1000
 
@@ -42,7 +42,7 @@ def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         "garbage.collect._BATCH_ROWS",
     ):
         monkeypatch.setattr(f"tierfs.{limit}", 20)
-    monkeypatch.setattr("tierfs.journal.publish._ENTRY_BYTES", 10_000)
+    monkeypatch.setattr("tierfs.engine.journal.publish._ENTRY_BYTES", 10_000)
 
 
 def fill(store: TestStore, count: int) -> None:

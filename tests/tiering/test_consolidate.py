@@ -12,7 +12,6 @@ import pytest
 
 from tests.copied import copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage, When
-from tests.fsck.looking import flip_cold
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tests.tiering.cold_pieces import (
     BLOCK,
@@ -25,15 +24,16 @@ from tests.tiering.cold_pieces import (
     objects,
     rows,
 )
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ComposedObject
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import changes, directories, tables
-from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tests.upkeep.check.looking import flip_cold
+from tierfs.base.words.errors import DataLoss, Unavailable
+from tierfs.base.words.types import ChunkState, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource, ComposedObject
+from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.tiering import consolidate_command
 from tierfs.tiering import objects as objects_made
 from tierfs.tiering.consolidate import ConsolidateRecipe
-from tierfs.types import ChunkState, Tier
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["ours", "a copied tier"])

@@ -13,16 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests.holder.holding import SETTLED_S, TrioClock, working
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tests.tiering.test_consolidate import cold_pieces, objects
-from tierfs.chunkstore.s3.compose import PartLimits, client_bytes, plan_parts
-from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss
-from tierfs.metadata import policies, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.tables import OBJECTS
+from tests.upkeep.holder.holding import SETTLED_S, TrioClock, working
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import (
+    ROOT_DIRECTORY,
+    ByteRange,
+    ChunkState,
+    LocationId,
+    ObjectId,
+    PayloadEncoding,
+    SegmentId,
+    Tier,
+)
+from tierfs.engine.chunkstore.s3.compose import PartLimits, client_bytes, plan_parts
+from tierfs.engine.metadata import policies, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.tiering import changed_segments, consolidate_command
 from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.consolidate_plan import (
@@ -34,7 +44,6 @@ from tierfs.tiering.consolidate_plan import (
     cuts,
     plan,
 )
-from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
 SEGMENT = SegmentId(7)
 

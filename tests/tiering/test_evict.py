@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.fsck.looking import findings
 from tests.stores import TestStore, assert_layout
-from tierfs.clock import ManualClock
-from tierfs.errors import DataLoss
-from tierfs.metadata import chains, directories, tables
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tests.upkeep.check.looking import findings
+from tierfs.base.system.clock import ManualClock
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import ChunkState, SegmentId, SegmentStatus, Tier
+from tierfs.engine.metadata import chains, directories, tables
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import evict
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import ChunkState, SegmentId, SegmentStatus, Tier
 
 WHENEVER_MS = 1 << 62
 

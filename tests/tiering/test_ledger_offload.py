@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
-from tests.ledger import independent
+from tests.engine.ledger import independent
 from tests.ledgers import (
     ROOMY,
     cold_entries,
@@ -22,17 +22,17 @@ from tests.ledgers import (
     written,
 )
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
-from tierfs.journal.cold_identity import read_small
-from tierfs.metadata import chain_edits, entries
-from tierfs.metadata.entries import StoredEntries
-from tierfs.metadata.tables import INTENTS
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
+from tierfs.base.words.types import ChunkState, SegmentId, Tier
+from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.metadata import chain_edits, entries
+from tierfs.engine.metadata.entries import StoredEntries
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.ledgers import offload as ledger_offload
 from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
-from tierfs.types import ChunkState, SegmentId, Tier
 
 HOUR_MS = 3600 * 1000
 UID = UUID("c0ffee00-0000-4000-8000-000000000001")

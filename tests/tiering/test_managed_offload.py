@@ -10,10 +10,10 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
 from tests.stores import TestStore, quiet
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
-from tierfs.metadata.tables import INTENTS
-from tierfs.segments import positions
-from tierfs.segments.positions import EARLIEST, LATEST, Position
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.segments import positions
+from tierfs.engine.segments.positions import EARLIEST, LATEST, Position
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made

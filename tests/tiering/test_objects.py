@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from tests.stores import TestStore
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.metadata import tables
-from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.words.errors import DataLoss, TierfsError, Unavailable
+from tierfs.base.words.types import ObjectId
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, Description, Made
-from tierfs.types import ObjectId
 
 DATA = b"some bytes"
 STEPS = ["describe", "write", "verify", "link"]

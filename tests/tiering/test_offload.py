@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
-from tests.fsck.looking import flip_local
 from tests.stores import LOCATION, TestStore, assert_layout, quiet
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.local_files import ChunkFiles, file_name
-from tierfs.errors import Conflict, DataLoss
-from tierfs.holder.lock import hold
-from tierfs.metadata import chains, policies
-from tierfs.metadata.records import GarbageRecord
-from tierfs.metadata.tables import INTENTS
+from tests.upkeep.check.looking import flip_local
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.words.errors import Conflict, DataLoss
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, ByteRange, ChunkState, SegmentId, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles, file_name
+from tierfs.engine.metadata import chains, policies
+from tierfs.engine.metadata.records import GarbageRecord
+from tierfs.engine.metadata.tables import INTENTS
 from tierfs.tiering import evict, objects
 from tierfs.tiering.candidates import objects_to_make
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.offload_source import ChunkSource, SourceChunk
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, ByteRange, ChunkState, SegmentId, Tier
+from tierfs.upkeep.holder.lock import hold
 
 GARBAGE_ROWS = 250
 

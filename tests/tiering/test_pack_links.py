@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.segments.test_append import rows_after
+from tests.engine.segments.test_append import rows_after
 from tests.stores import TestStore
-from tierfs.byte_times import TimedBytes
-from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import chains, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.base.bytes.byte_times import TimedBytes
+from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import chains, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.packs.format import PackEntry, PackLinks
-from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 PACK = ObjectRecord(
     id=ObjectId(1000), tier=Tier.COLD, location_id=LocationId(1), name="packs/1", length=1 << 20, etag="etag"

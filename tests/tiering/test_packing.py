@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.recovery.recovering import recovered
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.checksum import crc32c
-from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
-from tierfs.segments import stat
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.tables import CHUNKS, INTENTS, OBJECTS
+from tierfs.engine.segments import stat
 from tierfs.tiering.packs import format as pack
 from tierfs.tiering.packs import packing
 from tierfs.tiering.packs.format import PackEntry, PackIndex, Trailer
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
 """Smaller runs are packed."""

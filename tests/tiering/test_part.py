@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tests.holder.test_perform import Command, served
 from tests.ledgers import new_ledger
 from tests.mount.waiting import eventually
 from tests.stores import TestStore, assert_layout, quiet
-from tierfs.errors import InvalidRequest, IsDirectory
-from tierfs.holder.verbs import BEFORE_OFFSET, DRY_RUN, EVICT_PART, KEEP, OFFLOAD_PART
-from tierfs.metadata import policies
+from tests.upkeep.holder.test_perform import Command, served
+from tierfs.base.words.errors import InvalidRequest, IsDirectory
+from tierfs.base.words.types import ROOT_DIRECTORY
+from tierfs.engine.metadata import policies
 from tierfs.tiering.part import MovedPart
-from tierfs.types import ROOT_DIRECTORY
+from tierfs.upkeep.holder.verbs import BEFORE_OFFSET, DRY_RUN, EVICT_PART, KEEP, OFFLOAD_PART
 
 # Chunks of 4 bytes, objects of 8, as tests have them: complete at 4, 8, 12, and a last one of 2 that is appended to.
 DATA = b"abcdefghijklmn"

@@ -17,19 +17,19 @@ from tests.costs import calls
 from tests.stores import TestStore, open_test_store
 from tests.tiering.cold_pieces import cut_head
 from tests.tiering.reference_plan import plan
-from tierfs.metadata import chains, policies, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.tables import SEGMENTS, TOUCHES
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.policy import Policy
-from tierfs.segments import streams
+from tierfs.base.options.policy import Policy
+from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, ObjectId, ReadPriority, SegmentId, SegmentStatus, Tier
+from tierfs.engine.metadata import chains, policies, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments import streams
 from tierfs.tiering.candidates import OffloadAction, objects_to_make, offload_actions, sealed_local_chunks
 from tierfs.tiering.offload_queue import key_of
 from tierfs.tiering.planner import Backlog, Planner
 from tierfs.tiering.policy import ColdCopy, DiskView, PendingObject, SegmentSummary, StreamPlace
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ROOT_DIRECTORY, ByteRange, ObjectId, ReadPriority, SegmentId, SegmentStatus, Tier
 
 NOW_MS = 10_000_000
 

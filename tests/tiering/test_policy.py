@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiering.reference_plan import Plan
-from tierfs.chunkstore.local_files import DiskBytes
-from tierfs.config import BackgroundSettings
-from tierfs.metadata.records import ChunkRecord
-from tierfs.policy import Policy
+from tierfs.base.options.config import BackgroundSettings
+from tierfs.base.options.policy import Policy
+from tierfs.base.words.types import MIB, ObjectId, ReadPriority, SegmentId
+from tierfs.engine.chunkstore.local_files import DiskBytes
+from tierfs.engine.metadata.records import ChunkRecord
 from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentSummary, disk_view
-from tierfs.types import MIB, ObjectId, ReadPriority, SegmentId
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.holder.holding import set_policy
 from tests.ledgers import new_ledger
 from tests.ledgers import offload as offload_ledger
 from tests.stores import TestStore, assert_layout
 from tests.tiering.test_objects import DATA, Nothing
 from tests.tiering.test_repack import SETTINGS, dying_pack
-from tierfs.errors import QuotaReached, StorageFull, Unavailable
-from tierfs.garbage import ballast
-from tierfs.metadata.store import new_id
-from tierfs.metadata.tables import INTENTS
+from tests.upkeep.holder.holding import set_policy
+from tierfs.base.words.errors import QuotaReached, StorageFull, Unavailable
+from tierfs.base.words.types import Ack, AttemptId, ByteRange, SegmentId
+from tierfs.engine.metadata.store import new_id
+from tierfs.engine.metadata.tables import INTENTS
 from tierfs.tiering import objects, quota
 from tierfs.tiering.batch_job import BatchJobs
+from tierfs.tiering.garbage import ballast
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.quota import ColdUse
-from tierfs.types import Ack, AttemptId, ByteRange, SegmentId
 
 
 def limit(store: TestStore, quota_bytes: int) -> None:

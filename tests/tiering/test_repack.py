@@ -10,17 +10,17 @@ import pytest
 from tests.copied import copy_tier
 from tests.faults.two_owners import bucket, fast
 from tests.stores import TestStore
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.config import OffloadSettings
-from tierfs.errors import WrongColdTier
-from tierfs.journal.publish import PROOF_S
-from tierfs.metadata import directories, tables
-from tierfs.metadata.tables import CHUNKS
-from tierfs.segments import delete
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.errors import WrongColdTier
+from tierfs.base.words.types import ROOT_DIRECTORY, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.journal.publish import PROOF_S
+from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata.tables import CHUNKS
+from tierfs.engine.segments import delete
 from tierfs.tiering.packs.format import read_index
 from tierfs.tiering.packs.repack import Repack
-from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 SETTINGS = OffloadSettings(relocate_min_bytes=1000)

@@ -1,24 +1,8 @@
-"""Compose a store from the layers below: the composition root.
+"""Put a store together, make one, move one, rebuild one: the composition root.
 
-`store` opens one and owns its parts; with `setup` this folder is the only code that names concrete classes. Every
-other module is one verb that a command, a job or a mount needs: it takes an open store, puts layers together and
-returns a record. Rule: no policy, no formats, no output here.
+Comes in: a directory and options. Goes out: an open store, and one record for each verb that a face asks for.
+Rule: no policy, no formats, no output here. Only this wing names concrete classes of the wings below.
+`store` opens a store and owns its parts; every other module here is one verb that a command, a job or a mount needs.
+Rooms: `setup` (creates a store, connects its cold tier), `recovery` (rebuilds a store from its bucket, or follows it).
+Open `store.py` first.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tierfs.app.store import Store, open_store
-
-__all__ = ["Store", "open_store"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import `store` with the first use of its names: commands that look at files only must start fast."""
-    if name in ("Store", "open_store"):
-        from tierfs.app import store
-
-        return getattr(store, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

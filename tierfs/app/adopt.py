@@ -8,33 +8,32 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from tierfs import names
-from tierfs.adoption import pravega, pulsar, rocketmq, slts, vanished
-from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
-from tierfs.adoption.grow import stored_name
-from tierfs.adoption.ledger_link import linked_first
-from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, LeftOut, SegmentPlan, bounded, plan_objects
-from tierfs.adoption.pravega import plan_pravega
-from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
-from tierfs.adoption.read import own_names, without_own
-from tierfs.adoption.rocketmq import plan_rocketmq
-from tierfs.adoption.tail import HELD_BACK, Tails, cut_to
-from tierfs.adoption.vanished import Absent, Vanished
 from tierfs.app import verbs
+from tierfs.app.setup import connect
+from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
 from tierfs.app.store import Store
-from tierfs.chunkstore.places import address
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.chunkstore.validate import is_relative
-from tierfs.errors import InvalidRequest, NotFound, TierfsError
-from tierfs.ledger.single_object import MagicWords
-from tierfs.metadata import directories, policies
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.setup import connect
-from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
+from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.words import names
+from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
+from tierfs.base.words.types import EntryKind, LocationId, SegmentId
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.validate import is_relative
+from tierfs.engine.ledger.single_object import MagicWords
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.tiering.adoption import pravega, pulsar, rocketmq, slts, vanished
+from tierfs.tiering.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
+from tierfs.tiering.adoption.grow import stored_name
+from tierfs.tiering.adoption.ledger_standing import linked_first
+from tierfs.tiering.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, LeftOut, SegmentPlan, bounded, plan_objects
+from tierfs.tiering.adoption.pravega import plan_pravega
+from tierfs.tiering.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
+from tierfs.tiering.adoption.read import own_names, without_own
+from tierfs.tiering.adoption.rocketmq import plan_rocketmq
+from tierfs.tiering.adoption.tail import HELD_BACK, Tails, cut_to
+from tierfs.tiering.adoption.vanished import Absent, Vanished
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import EntryKind, LocationId, SegmentId
 
 OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
 
@@ -256,6 +255,8 @@ class Adopter:
             bucket, key = split_s3_url(text)
             server = f"{_S3_URL}{bucket}"
         else:
+            from tierfs.engine.chunkstore.places import address  # here: a bucket or a directory needs none of it
+
             parsed = address.parse(text, self._reach.endpoint_url or "")
             server, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
         prefix = key.removesuffix("/")

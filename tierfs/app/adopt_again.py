@@ -10,23 +10,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tierfs import names, units
-from tierfs.adoption.adopt import State
-from tierfs.adoption.tail import Tails
-from tierfs.app.adopt import Adopted, Adopter, ForeignReach, LedgerOptions
+from tierfs.app.setup.connect import FILE_SCHEME
 from tierfs.app.store import Store
-from tierfs.config import BackgroundSettings
-from tierfs.errors import Conflict, Fenced, InvalidRequest, TierfsError
-from tierfs.holder.failures import Failures
-from tierfs.holder.loop import Begin
-from tierfs.holder.tasks import Task, TaskLoop, TaskTable
-from tierfs.metadata import changes, directories, policies, tables
-from tierfs.metadata.journal_state import NOT_REPEATED, AdoptionTimer
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Meter, unseen
-from tierfs.setup.connect import FILE_SCHEME
+from tierfs.base.bytes.parallel import Meter, unseen
+from tierfs.base.options.config import BackgroundSettings
+from tierfs.base.words import names, units
+from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, TierfsError
+from tierfs.engine.metadata import changes, directories, policies, tables
+from tierfs.engine.metadata.journal_state import NOT_REPEATED, AdoptionTimer
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.upkeep.holder.failures import Failures
+from tierfs.upkeep.holder.loop import Begin
+from tierfs.upkeep.holder.tasks import Task, TaskLoop, TaskTable
+
+if TYPE_CHECKING:
+    from tierfs.app.adopt import Adopted, Adopter
+    from tierfs.tiering.adoption.tail import Tails
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +148,11 @@ class Readopter:
             log.info("%s is not adopted any more: its directory was removed", names.printable(location.url))
             self._put(location, NOT_REPEATED)
             return
+        # Here and not above: every mount and daemon looks for timers, and few have one.
+        from tierfs.app.adopt import Adopter, ForeignReach, LedgerOptions
+        from tierfs.tiering.adoption.adopt import State
+        from tierfs.tiering.adoption.tail import Tails
+
         reach = ForeignReach(location.endpoint_url or None, location.region or None, location.profile or None)
         options = LedgerOptions(accept_loss=timer.accept_loss)
         tails = self._tails.setdefault(location.id, Tails())

@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import sleep
 
-from tierfs import names
 from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.app.upload_task import Acknowledge, WriteJob
-from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
-from tierfs.holder.lock import HeldElsewhere
-from tierfs.holder.verbs import holding
-from tierfs.metadata import batches
-from tierfs.metadata import store as fence
-from tierfs.metadata.ledger_and_batch_records import UploadedSegment
-from tierfs.system import deadlines
-from tierfs.system.deadlines import Deadline
+from tierfs.base.system import deadlines
+from tierfs.base.system.deadlines import Deadline
+from tierfs.base.words import names
+from tierfs.base.words.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
+from tierfs.engine.metadata import batches
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.tiering.batch_job import BatchJobs, Written
+from tierfs.upkeep.holder.lock import HeldElsewhere
+from tierfs.upkeep.holder.verbs import holding
 
 log = logging.getLogger(__name__)
 

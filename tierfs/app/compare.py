@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from tierfs.app.inputs import InputSource
 from tierfs.app.store import Store
-from tierfs.checksum import crc32c
-from tierfs.errors import TierfsError
-from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.segments import streams
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments import streams
+from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 
 # A pipe that gives nothing for so long is compared as far as it is known: a log that was rotated may take an hour to
 # fill a block (guess).

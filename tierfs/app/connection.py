@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 from tierfs.app import store
 from tierfs.app.sources import open_source
-from tierfs.errors import TierfsError
-from tierfs.metadata.records import SegmentRecord
-from tierfs.system import guards
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
+from tierfs.base.system import guards
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
+from tierfs.engine.metadata.records import SegmentRecord
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+    from tierfs.engine.segments.shared_writers import SharedWriters
     from tierfs.reading.read_loop import ReadLoop
-    from tierfs.segments.shared_writers import SharedWriters
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Connection:
 
     @cached_property
     def _writers(self) -> SharedWriters:
-        from tierfs.segments.shared_writers import SharedWriters  # reading needs none
+        from tierfs.engine.segments.shared_writers import SharedWriters  # reading needs none
 
         return SharedWriters(self.store.engine)
 

@@ -8,18 +8,18 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 from tierfs.app.store import Store
-from tierfs.metadata import chains
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.segments import stat
-from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace
-from tierfs.types import SegmentKind, SegmentStatus, Tier
-from tierfs.units import checksum, fields, plain, timestamp
+from tierfs.base.words.types import SegmentKind, SegmentStatus, Tier
+from tierfs.base.words.units import checksum, fields, plain, timestamp
+from tierfs.engine.metadata import chains
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments import stat
+from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.stat import Listed, SegmentStat, UnreachablePlace
 
 if TYPE_CHECKING:
-    from tierfs.holder.status import StoreStatus
-    from tierfs.holder.why import Reason
+    from tierfs.upkeep.holder.status import StoreStatus
+    from tierfs.upkeep.holder.why import Reason
 
 _NS_PER_MS = 1_000_000
 
@@ -81,8 +81,8 @@ def segment_now(store: Store, txn: ReadTransaction, name: str) -> dict[str, Any]
 
 def ledger(store: Store, txn: ReadTransaction, name: str) -> dict[str, Any]:
     """Return a ledger's entries and their offload. Raises NotFound, InvalidRequest for another segment."""
-    from tierfs.metadata import entries
-    from tierfs.segments import ledgers, positions, pulsar_info
+    from tierfs.engine.metadata import entries
+    from tierfs.engine.segments import ledgers, positions, pulsar_info
 
     record, described = ledgers.find(txn, name, held=store.is_held)
     placed = entries.find(txn, record.id)
@@ -139,7 +139,7 @@ def reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: s
     """Return what keeps a segment's bytes on the local disk; what is cold only needs none of this."""
     if not record.local.count:
         return []
-    from tierfs.holder import lock, why
+    from tierfs.upkeep.holder import lock, why
 
     held = lock.current(store.paths.holder) is not None
     return why.reasons(txn, record, now_ms=store.clock.now_ms(), held=held, writer=writer)

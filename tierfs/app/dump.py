@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tierfs import osio
+from tierfs.app.setup import create, place
 from tierfs.app.store import Store
-from tierfs.backup import segment
-from tierfs.backup import store as dump
-from tierfs.backup.segment import SegmentDumped
-from tierfs.backup.store import DumpSummary
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.clock import Clock, SystemClock
-from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
-from tierfs.garbage import ballast
-from tierfs.garbage.orphans import OrphanFinder
-from tierfs.garbage.strays import MetadataMark
-from tierfs.journal import cold_identity
-from tierfs.metadata import store as fence
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import OBJECTS
-from tierfs.osio import map_os_errors
-from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.setup import create, place
-from tierfs.store_paths import StorePaths, require_trusted
-from tierfs.types import LocationId, Tier
+from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.system import osio
+from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.store_paths import StorePaths, require_trusted
+from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound
+from tierfs.base.words.types import LocationId, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.journal import cold_identity
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata.store import MetadataStore, new_id
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.tiering.backup import segment
+from tierfs.tiering.backup import store as dump
+from tierfs.tiering.backup.segment import SegmentDumped
+from tierfs.tiering.backup.store import DumpSummary
+from tierfs.tiering.garbage import ballast
+from tierfs.tiering.garbage.orphans import OrphanFinder
+from tierfs.tiering.garbage.strays import MetadataMark
 
 STDOUT = "-"
 

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tierfs.app.store import Store
-from tierfs.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
-from tierfs.holder import requests
-from tierfs.holder.lock import mounts_of
-from tierfs.holder.requests import RequestServer
-from tierfs.metadata import directories, policies
-from tierfs.metadata.holder_records import RequestRecord
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.names import CONTROL_NAME
-from tierfs.parallel import Meter, OnProgress, Progress
+from tierfs.base.bytes.parallel import Meter, OnProgress, Progress
+from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
+from tierfs.base.words.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.names import CONTROL_NAME
+from tierfs.base.words.types import ReadPriority, SegmentId
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata.holder_records import RequestRecord
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.cache import fill_plan
 from tierfs.reading.cache.cache import FREE_FLOOR_BYTES, DiskCache
 from tierfs.reading.cache.files import InUse, room_bytes, slots_within
@@ -30,8 +29,9 @@ from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.upkeep.holder import requests
+from tierfs.upkeep.holder.lock import mounts_of
+from tierfs.upkeep.holder.requests import RequestServer
 
 # Options of a request: the cache's directory, the mount that has it, and what to fetch as a list in JSON.
 _CACHE, _MOUNTPOINT, _PATHS = "cache", "mountpoint", "paths"

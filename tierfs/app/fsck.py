@@ -11,29 +11,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.app.store import Store, open_store
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, Unavailable
-from tierfs.fsck.bucket import BucketCheck, ChangedObjects, unreachable
-from tierfs.fsck.files import FileCheck, FileTotals
-from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
-from tierfs.fsck.journal import JournalCheck
-from tierfs.fsck.metadata import Totals, check_metadata
-from tierfs.fsck.objects import ObjectTable
-from tierfs.fsck.places import Places, probe
-from tierfs.fsck.repair.copies import MayLose, Mended
-from tierfs.fsck.repair.mender import Mender, MendTools
-from tierfs.fsck.scrub.scrub import Scrubber
-from tierfs.fsck.scrub.verify import DeepCheck, Verified, Verifier
-from tierfs.garbage.strays import MetadataMark
-from tierfs.holder.lock import hold
-from tierfs.journal.publish import PROOF_S
-from tierfs.metadata import changes, directories, tables
-from tierfs.metadata import store as fence
-from tierfs.metadata.tables import LOCATIONS
-from tierfs.parallel import Meter, OnProgress, Progress, doing
+from tierfs.base.bytes.parallel import Meter, OnProgress, Progress, doing
+from tierfs.base.system.store_paths import StorePaths, require_trusted
+from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.publish import PROOF_S
+from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.reading.etags import ADOPTED_AT_ONCE
-from tierfs.store_paths import StorePaths, require_trusted
-from tierfs.types import Tier
+from tierfs.tiering.garbage.strays import MetadataMark
+from tierfs.upkeep.check.bucket import BucketCheck, ChangedObjects, unreachable
+from tierfs.upkeep.check.files import FileCheck, FileTotals
+from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Severity
+from tierfs.upkeep.check.journal import JournalCheck
+from tierfs.upkeep.check.metadata import Totals, check_metadata
+from tierfs.upkeep.check.objects import ObjectTable
+from tierfs.upkeep.check.places import Places, probe
+from tierfs.upkeep.check.repair.copies import MayLose, Mended
+from tierfs.upkeep.check.repair.mender import Mender, MendTools
+from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.scrub.verify import DeepCheck, Verified, Verifier
+from tierfs.upkeep.holder.lock import hold
 
 
 def tools(store: Store, may_lose: MayLose) -> MendTools:

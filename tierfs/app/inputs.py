@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tierfs.checksum import Buffer
-from tierfs.types import MIB
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.words.types import MIB
 
 STDIN = "-"
 STDIN_FD = 0

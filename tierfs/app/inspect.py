@@ -10,17 +10,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tierfs.app.recovery import object_headers
+from tierfs.app.setup.connect import connect
 from tierfs.app.store import Store
-from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
-from tierfs.metadata.records import LocationRecord
-from tierfs.metrics import NullMetrics
-from tierfs.names import as_word, printable
-from tierfs.recovery import object_headers
-from tierfs.setup.connect import connect
-from tierfs.types import LocationId
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import InvalidRequest, NotFound, no_cold_tier
+from tierfs.base.words.names import as_word, printable
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata.records import LocationRecord
 
 _URL = "://"
 _HERE = ("/", "./", "../")

@@ -16,34 +16,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from tierfs import names, osio
-from tierfs.app.ledger_verify import stored_runs
+from tierfs.app.setup import connect
 from tierfs.app.store import Store
-from tierfs.checksum import Buffer
-from tierfs.chunkstore.directory.tree import map_os_errors
-from tierfs.chunkstore.protocol import StoredObject
-from tierfs.errors import AlreadyExists, Unavailable
-from tierfs.ledger import keys as object_keys
-from tierfs.ledger import transforms, unbatch
-from tierfs.ledger.blocks import encode_blocks, plan_blocks
-from tierfs.ledger.index import LedgerIndex, encode_index
-from tierfs.ledger.keys import Role
-from tierfs.ledger.single_object import MagicWords, plan_object
-from tierfs.ledger.transforms import Transform
-from tierfs.metadata import chains, directories, empty_ledgers, entries, policies
-from tierfs.metadata.ledger_and_batch_records import LedgerRecord
-from tierfs.metadata.records import ObjectRecord, SegmentRecord
-from tierfs.metadata.store import new_id
-from tierfs.names import printable
-from tierfs.parallel import Meter
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.system import osio
+from tierfs.base.words import names
+from tierfs.base.words.errors import AlreadyExists, Unavailable
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ByteRange, Tier
+from tierfs.engine.chunkstore.directory.tree import map_os_errors
+from tierfs.engine.chunkstore.protocol import StoredObject
+from tierfs.engine.ledger import keys as object_keys
+from tierfs.engine.ledger import transforms, unbatch
+from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.engine.ledger.index import LedgerIndex, encode_index
+from tierfs.engine.ledger.keys import Role
+from tierfs.engine.ledger.single_object import MagicWords, plan_object
+from tierfs.engine.ledger.transforms import Transform
+from tierfs.engine.metadata import chains, directories, empty_ledgers, entries, policies
+from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import new_id
+from tierfs.engine.segments.ledgers import require_below
 from tierfs.reading.entries import payloads as payloads_of
+from tierfs.reading.entries import stored_runs
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
 from tierfs.reading.stream import Write, copy_segment
-from tierfs.segments.ledgers import require_below
-from tierfs.setup import connect
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
-from tierfs.types import ByteRange, Tier
 
 # Filesystems without hard links, such as FAT.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})

@@ -8,46 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from uuid import UUID
 
-from tierfs.adoption.ledger_read import FoundLedger, FoundPart, LedgerReader
-from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.app.setup import connect
 from tierfs.app.store import Store
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Conflict, DataLoss, NotFound, TierfsError
-from tierfs.ledger import keys as object_keys
-from tierfs.ledger.blocks import Deviations
-from tierfs.ledger.index import FIRST_PART_ID, LedgerIndex
-from tierfs.ledger.single_object import MagicWords
-from tierfs.metadata import chains, checksums, empty_ledgers, entries, policies
-from tierfs.metadata.ledger_and_batch_records import EntryRun
-from tierfs.metadata.records import ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
-from tierfs.parallel import Meter
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.words.errors import Conflict, DataLoss, NotFound, TierfsError
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
+from tierfs.base.words.units import numbered
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.ledger import keys as object_keys
+from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.index import FIRST_PART_ID, LedgerIndex
+from tierfs.engine.ledger.single_object import MagicWords
+from tierfs.engine.metadata import chains, checksums, empty_ledgers, entries, policies
+from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.segments.ledgers import require_below
 from tierfs.reading import ledger_objects
+from tierfs.reading.entries import stored_runs
 from tierfs.reading.ledger_objects import Pieces
-from tierfs.segments.ledgers import require_below
-from tierfs.setup import connect
-from tierfs.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
-from tierfs.units import numbered
-
-# Read in one snapshot, so that none stays open for long.
-_RUNS_TOGETHER = 16
-
-
-def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:
-    """Yield all rows of a ledger, in order, in many short snapshots."""
-    after = 0
-    while True:
-        with metadata.read() as txn:
-            runs = entries.runs(txn, segment_id, after)
-            some = list(islice((run for run in runs if run.first_entry_id >= after), _RUNS_TOGETHER))
-        if not some:
-            return
-        yield from some
-        after = some[-1].end_entry_id
+from tierfs.tiering.adoption.ledger_read import FoundLedger, FoundPart, LedgerReader
+from tierfs.tiering.adoption.plan import LedgerPart, LedgerPlan
 
 
 class StoredRows:

@@ -16,32 +16,32 @@ from pathlib import Path
 
 import trio
 
-from tierfs import settings
 from tierfs.app import fill_cache
 from tierfs.app.adopt_again import repeating
 from tierfs.app.replica import follower_of
+from tierfs.app.setup import place
 from tierfs.app.store import Store, open_store
-from tierfs.chunkstore.located import LOOK_S
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Closed, TierfsError
-from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
-from tierfs.fuse.options import MountOptions, parse_options
-from tierfs.fuse.session import MountSession
-from tierfs.fuse.stats import Observation
-from tierfs.garbage import ballast
-from tierfs.holder import kinds
-from tierfs.holder.loop import Begin, HolderTask
-from tierfs.holder.requests import RequestServer
-from tierfs.holder.status import advisory_fence_warning, backlog_of, samples_of, totals_of
-from tierfs.holder.tasks import BackgroundThreads
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metrics import MetricName
+from tierfs.base.options import settings
+from tierfs.base.system import daemon_log, guards, processes
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.signals import HEARD, Reload, until_told_to_end
+from tierfs.base.system.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
+from tierfs.base.words.errors import Closed, TierfsError
+from tierfs.engine.chunkstore.located import LOOK_S
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.mount.control_files import Opener, made_in_thread, made_when_opened
+from tierfs.mount.options import MountOptions, parse_options
+from tierfs.mount.session import MountSession
+from tierfs.mount.stats import Observation
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
-from tierfs.setup import place
-from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
-from tierfs.system import daemon_log, guards, processes
-from tierfs.system.signals import HEARD, Reload, until_told_to_end
+from tierfs.tiering.garbage import ballast
+from tierfs.upkeep.holder import kinds
+from tierfs.upkeep.holder.loop import Begin, HolderTask
+from tierfs.upkeep.holder.requests import RequestServer
+from tierfs.upkeep.holder.status import advisory_fence_warning, backlog_of, samples_of, totals_of
+from tierfs.upkeep.holder.tasks import BackgroundThreads
 
 log = logging.getLogger(__name__)
 

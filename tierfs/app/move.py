@@ -14,28 +14,28 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tierfs import ranges
+from tierfs.app.setup import place
+from tierfs.app.setup.create import holds_a_store, probed, refuse_nested
 from tierfs.app.store import Store
-from tierfs.chunkstore import probe
-from tierfs.chunkstore.probe import Trace
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.errors import DataLoss, InvalidRequest, NotFound
-from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
-from tierfs.fsck.scrub.scrub import Scrubber
-from tierfs.holder.verbs import PLACE, SWITCH, perform
-from tierfs.journal import cold_identity, left
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import policies, tables
-from tierfs.metadata import store as fence
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import LOCATIONS, SEGMENTS
-from tierfs.names import printable
-from tierfs.parallel import Meter, OnProgress
-from tierfs.setup import place
-from tierfs.setup.create import holds_a_store, probed, refuse_nested
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.parallel import Meter, OnProgress
+from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier
+from tierfs.engine.chunkstore import probe
+from tierfs.engine.chunkstore.probe import Trace
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal import cold_identity, left
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.metadata import policies, tables
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.tiering.relocate import Copied, TierCopy
-from tierfs.types import ByteRange, LocationId, SegmentId, Tier
+from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
+from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.holder.verbs import PLACE, SWITCH, perform
 
 
 @dataclass(frozen=True, slots=True)

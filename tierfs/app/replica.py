@@ -13,18 +13,18 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from tierfs import osio
+from tierfs.app.recovery.replica import Follower, Refreshed, create_replica
+from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME
+from tierfs.app.setup.create import ColdChoice
 from tierfs.app.store import Store, open_store
-from tierfs.errors import InvalidRequest, PermissionDenied
-from tierfs.holder import lock
-from tierfs.holder.lock import HeldElsewhere
-from tierfs.journal import cold_identity
-from tierfs.metadata.store import new_id
-from tierfs.parallel import OnProgress, unseen
-from tierfs.recovery.replica import Follower, Refreshed, create_replica
-from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME
-from tierfs.setup.create import ColdChoice
-from tierfs.store_paths import StorePaths
+from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.system import osio
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.errors import InvalidRequest, PermissionDenied
+from tierfs.engine.journal import cold_identity
+from tierfs.engine.metadata.store import new_id
+from tierfs.upkeep.holder import lock
+from tierfs.upkeep.holder.lock import HeldElsewhere
 
 _KEY_DIGITS = 32
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from tierfs.app.store import Store
-from tierfs.errors import Conflict, NoColdTier, QuotaReached, StorageFull, Unavailable
-from tierfs.system import deadlines
+from tierfs.base.system import deadlines
+from tierfs.base.words.errors import Conflict, NoColdTier, QuotaReached, StorageFull, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Room:
             except QuotaReached:
                 raise  # no disk is full
             except StorageFull as exc:
-                from tierfs.holder import lock
+                from tierfs.upkeep.holder import lock
 
                 now_s = time.monotonic()
                 since_s = now_s if since_s is None else since_s
@@ -99,7 +99,7 @@ class Room:
             if self._evictions > seen:
                 return True  # another thread did meanwhile
             from tierfs.app import verbs
-            from tierfs.holder.lock import HeldElsewhere
+            from tierfs.upkeep.holder.lock import HeldElsewhere
 
             try:
                 freed = verbs.make_room(self._store, segment)

@@ -9,8 +9,8 @@ import os
 from pathlib import Path, PurePosixPath
 
 from tierfs.app.store import Store, open_store
-from tierfs.errors import InvalidRequest, NotFound
-from tierfs.store_paths import StorePaths
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.errors import InvalidRequest, NotFound
 
 STORE_VARIABLE = "TIERFS_STORE"
 URL_PREFIX = "tierfs://"

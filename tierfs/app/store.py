@@ -17,38 +17,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import settings
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.clock import Clock, SystemClock
-from tierfs.config import Settings
-from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
-from tierfs.metadata import directories, policies, tables
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
-from tierfs.names import is_pattern, printable
-from tierfs.precedence import Host
-from tierfs.store_paths import StorePaths, require_trusted
-from tierfs.system import guards
-from tierfs.system.places import is_path, place_of_typed
-from tierfs.types import LocationId
+from tierfs.base.options import settings
+from tierfs.base.options.config import Settings
+from tierfs.base.options.precedence import Host
+from tierfs.base.system import guards
+from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.system.places import is_path, place_of_typed
+from tierfs.base.system.store_paths import StorePaths, require_trusted
+from tierfs.base.words.errors import InvalidRequest, NotFound, no_cold_tier
+from tierfs.base.words.names import is_pattern, printable
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import directories, policies, tables
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import LOCATIONS
 
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from tierfs.chunkstore.located import LocatedStorage
-    from tierfs.chunkstore.protocol import ChunkStorage
-    from tierfs.holder.local_work import LocalWork
-    from tierfs.holder.work import ColdWork
-    from tierfs.journal.owner_watch import OwnerWatch
-    from tierfs.journal.publish import Publisher
-    from tierfs.metrics import Metrics
+    from tierfs.app.setup.locations import Locations
+    from tierfs.base.system.metrics import Metrics
+    from tierfs.engine.chunkstore.located import LocatedStorage
+    from tierfs.engine.chunkstore.protocol import ChunkStorage
+    from tierfs.engine.journal.owner_watch import OwnerWatch
+    from tierfs.engine.journal.publish import Publisher
+    from tierfs.engine.segments.active_chunk import ChunkDescriptors
+    from tierfs.engine.segments.engine import Engine
+    from tierfs.engine.segments.group_commit import GroupCommit
     from tierfs.reading.reader import Reader
-    from tierfs.segments.active_chunk import ChunkDescriptors
-    from tierfs.segments.engine import Engine
-    from tierfs.segments.group_commit import GroupCommit
-    from tierfs.setup.locations import Locations
     from tierfs.tiering.objects import ColdTier
+    from tierfs.upkeep.holder.local_work import LocalWork
+    from tierfs.upkeep.holder.work import ColdWork
 
 
 class Store:
@@ -87,7 +87,7 @@ class Store:
     def metrics(self) -> Metrics:
         """The metrics of this process; made on first use."""
         if self._metrics is None:
-            from tierfs.metrics import Metrics
+            from tierfs.base.system.metrics import Metrics
 
             with self._lock:  # functools.cached_property has none since Python 3.12
                 if self._metrics is None:
@@ -98,7 +98,7 @@ class Store:
     def owner_watch(self) -> OwnerWatch:
         """What asks the bucket for its owner before changes; made by the first of them."""
         if self._owner_watch is None:
-            from tierfs.journal.owner_watch import OwnerWatch
+            from tierfs.engine.journal.owner_watch import OwnerWatch
 
             with self._lock:
                 if self._owner_watch is None:
@@ -110,7 +110,7 @@ class Store:
     def engine(self) -> Engine:
         """The changes of segments; made on first use, as commands that only look need none."""
         if self._engine is None:
-            from tierfs.segments.engine import Engine
+            from tierfs.engine.segments.engine import Engine
 
             with self._lock:
                 if self._engine is None:
@@ -141,7 +141,7 @@ class Store:
     def locations(self) -> Locations:
         """The connections to the store's locations; made on first use."""
         if self._locations is None:
-            from tierfs.setup.locations import Locations
+            from tierfs.app.setup.locations import Locations
 
             with self._lock:
                 if self._locations is None:
@@ -188,7 +188,7 @@ class Store:
         """Return the name that `segment_of_path` returns, and the beginning of it that was not typed."""
         if not text or place_of_typed(text) is None:
             return text, ""
-        from tierfs.setup import typed
+        from tierfs.app.setup import typed
 
         place = typed.under_mount(self.path, self.metadata, text)
         if place is None:
@@ -248,7 +248,7 @@ class Store:
 
     def connect_to(self, place: LocationRecord) -> ChunkStorage:
         """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
-        from tierfs.setup import connect
+        from tierfs.app.setup import connect
 
         return connect.connect(place, self.path, self.settings.cold, self.metrics, sweeps=False)
 
@@ -267,7 +267,7 @@ class Store:
     @property
     def is_held(self) -> bool:
         """Whether a process does the store's cold work."""
-        from tierfs.holder import lock
+        from tierfs.upkeep.holder import lock
 
         return lock.current(self.paths.holder) is not None
 
@@ -279,7 +279,7 @@ class Store:
 
     def cold_tier(self, location: LocationRecord) -> tuple[Publisher, ColdTier]:
         """Return the cold tier, and what publishes to it: both only as long as it has this address."""
-        from tierfs.journal.publish import Publisher
+        from tierfs.engine.journal.publish import Publisher
         from tierfs.tiering.objects import ColdTier
 
         storage = self.locations.at(location)
@@ -288,9 +288,9 @@ class Store:
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
-        from tierfs.garbage.clocks import ClockCheck
-        from tierfs.garbage.collect import Collector
-        from tierfs.holder.work import ColdWork
+        from tierfs.tiering.garbage.clocks import ClockCheck
+        from tierfs.tiering.garbage.collect import Collector
+        from tierfs.upkeep.holder.work import ColdWork
 
         location = self.cold_location
         if location is None:
@@ -313,9 +313,9 @@ class Store:
 
     def local_work(self) -> LocalWork:
         """Return the work of the holder of a store without a cold tier."""
-        from tierfs.garbage.clocks import ClockCheck
-        from tierfs.garbage.collect import Collector
-        from tierfs.holder.local_work import LocalWork
+        from tierfs.tiering.garbage.clocks import ClockCheck
+        from tierfs.tiering.garbage.collect import Collector
+        from tierfs.upkeep.holder.local_work import LocalWork
 
         settings = self.settings.offload
         return LocalWork(
@@ -329,7 +329,7 @@ class Store:
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:
         """Ask by the present connection: a new one costs 50 ms of the interpreter, in the middle of a first read."""
-        from tierfs.setup.connect import server_time_ms
+        from tierfs.app.setup.connect import server_time_ms
 
         with self.metadata.read() as txn:
             place = policies.location(txn, location_id)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tierfs import names
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ColdSettings
-from tierfs.metadata.journal_state import IngestedFile
-from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
-from tierfs.metadata.records import LocationRecord
-from tierfs.metrics import NullMetrics
-from tierfs.setup import connect
+from tierfs.app.setup import connect
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words import names
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
+from tierfs.engine.metadata.records import LocationRecord
 from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 
 

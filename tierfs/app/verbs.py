@@ -11,32 +11,32 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tierfs.app.store import Store
-from tierfs.errors import Conflict, TierfsError, Unavailable
-from tierfs.garbage.collect import Collector
-from tierfs.holder import lock
-from tierfs.holder.lock import HeldElsewhere
-from tierfs.metadata import directories, policies
-from tierfs.metadata.tables import GARBAGE, INTENTS
-from tierfs.parallel import OnProgress, unseen
-from tierfs.policy import OFF
-from tierfs.precedence import Policies
-from tierfs.segments import create, managed_ledger, trash
-from tierfs.segments.delete import Deletion
-from tierfs.segments.trash import Removed
-from tierfs.segments.truncate import Truncation
-from tierfs.types import Tier
+from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.options.policy import OFF
+from tierfs.base.options.precedence import Policies
+from tierfs.base.words.errors import Conflict, TierfsError, Unavailable
+from tierfs.base.words.types import Tier
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS
+from tierfs.engine.segments import create, managed_ledger, trash
+from tierfs.engine.segments.delete import Deletion
+from tierfs.engine.segments.trash import Removed
+from tierfs.engine.segments.truncate import Truncation
+from tierfs.tiering.garbage.collect import Collector
+from tierfs.upkeep.holder import lock
+from tierfs.upkeep.holder.lock import HeldElsewhere
 
 if TYPE_CHECKING:
-    from tierfs.chunkstore.protocol import StoredObject
-    from tierfs.garbage.clocks import ClockAccepted
-    from tierfs.garbage.dead_uploads import DeadUpload
-    from tierfs.garbage.orphans import Orphan
-    from tierfs.holder.lock import Holder
-    from tierfs.metadata.records import GarbageRecord, IntentRecord
-    from tierfs.metadata.transaction import ReadTransaction
-    from tierfs.segments.managed_ledger import ManagedLedger
-    from tierfs.segments.positions import Position
+    from tierfs.engine.chunkstore.protocol import StoredObject
+    from tierfs.engine.metadata.records import GarbageRecord, IntentRecord
+    from tierfs.engine.metadata.transaction import ReadTransaction
+    from tierfs.engine.segments.managed_ledger import ManagedLedger
+    from tierfs.engine.segments.positions import Position
+    from tierfs.tiering.garbage.clocks import ClockAccepted
+    from tierfs.tiering.garbage.dead_uploads import DeadUpload
+    from tierfs.tiering.garbage.orphans import Orphan
     from tierfs.tiering.ledgers.elsewhere import OffloadElsewhere
+    from tierfs.upkeep.holder.lock import Holder
 
 _MS_PER_S = 1000
 
@@ -113,7 +113,7 @@ def change_policies(store: Store, path: str, wanted: Mapping[str, str], unset: C
     policies that contradict each other, or for a transform that is not installed.
     """
     if wanted.get("transform", OFF) != OFF:
-        from tierfs.ledger import transforms  # few policies need it
+        from tierfs.engine.ledger import transforms  # few policies need it
 
         transforms.named(wanted["transform"])
     with store.metadata.write() as txn:
@@ -144,7 +144,7 @@ def settle(store: Store, report: OnProgress = unseen) -> TierfsError | None:
             with lock.hold(store.paths.holder, store.clock):
                 store.local_work().collect(report)
         else:
-            from tierfs.holder.verbs import holding
+            from tierfs.upkeep.holder.verbs import holding
 
             with holding(store, "publishing") as work:
                 work.publish(report)
@@ -161,7 +161,7 @@ def make_room(store: Store, first: str) -> int:
 
     Raises HeldElsewhere where another process holds the store and does so by itself, and NoColdTier.
     """
-    from tierfs.holder.verbs import holding
+    from tierfs.upkeep.holder.verbs import holding
 
     with holding(store, "eviction") as work:
         return work.make_room(first)
@@ -174,7 +174,7 @@ def open_managed_ledger(
 
     It offloads by `elsewhere`, or else where the store has a cold tier.
     """
-    from tierfs.segments.managed_ledger import ManagedLedger
+    from tierfs.engine.segments.managed_ledger import ManagedLedger
 
     if elsewhere is not None:
         offload_prefix = elsewhere.offload_prefix
@@ -185,8 +185,8 @@ def open_managed_ledger(
         return ManagedLedger(store.engine, path, take_over=take_over)
 
     def offload(managed_ledger: str, before: Position) -> Position:
-        from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX, perform
-        from tierfs.segments.positions import Position
+        from tierfs.engine.segments.positions import Position
+        from tierfs.upkeep.holder.verbs import BEFORE, OFFLOAD_PREFIX, perform
 
         done = perform(store, OFFLOAD_PREFIX, managed_ledger, {BEFORE: str(before)})
         return Position.parse(done.first_unoffloaded)
@@ -208,7 +208,7 @@ def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> Garba
 
 def accept_clock(store: Store) -> ClockAccepted:
     """Take the wall clock for right; see clocks.accept. Raises ClockDisagrees when the server's differs."""
-    from tierfs.garbage import clocks
+    from tierfs.tiering.garbage import clocks
 
     if store.cold_location_id is not None:
         store.cold_work("gc").clocks.require_server_agrees()

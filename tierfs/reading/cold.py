@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import trio
 
-from tierfs.errors import DataLoss, unexpected
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.errors import DataLoss, unexpected
+from tierfs.base.words.types import ByteRange, Tier
+from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.fetcher import Fetcher
 from tierfs.reading.fetch.grid import BlockDiffers, ChecksumCache, blocks_touched
 from tierfs.reading.fetch.queue import WANTED_NOW
@@ -21,7 +22,6 @@ from tierfs.reading.fetch.span import Span
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.readahead import MOST_SPANS_AHEAD, PackAhead, ReadSession, Sessions, is_whole_file
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve
-from tierfs.types import ByteRange, Tier
 
 # Label of spans in counts of hits and misses.
 _MEMORY = "memory"

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import trio
 
-from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
-from tierfs.metadata import chain_edits
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
+from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ChunkState, SegmentId, Tier
+from tierfs.engine.metadata import chain_edits
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.verified import VerifiedReader
-from tierfs.types import MIB, ChunkState, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 

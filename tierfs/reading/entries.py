@@ -7,24 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 
-from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, NotFound
-from tierfs.ledger.block_reader import DecoderSource, EntryBatch, scan_batches
-from tierfs.ledger.blocks import Deviations
-from tierfs.ledger.index import LedgerIndex
-from tierfs.metadata import entries
-from tierfs.metadata.entries import PlacedEntry
-from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ByteRange, PayloadEncoding, SegmentId
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.ledger.block_reader import DecoderSource, EntryBatch, scan_batches
+from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.metadata import entries
+from tierfs.engine.metadata.entries import PlacedEntry
+from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.ledger_objects import Pieces, batches, layout, read_index
-from tierfs.types import MIB, ByteRange, PayloadEncoding, SegmentId
+
+# Rows read in one snapshot, so that none stays open for long.
+_ROWS_TOGETHER = 16
 
 # Takes one entry and its payload.
 Emit = Callable[[PlacedEntry, bytes], None]
+
+
+def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:
+    """Yield all rows of a ledger, in order, in many short snapshots."""
+    after = 0
+    while True:
+        with metadata.read() as txn:
+            runs = entries.runs(txn, segment_id, after)
+            some = list(islice((run for run in runs if run.first_entry_id >= after), _ROWS_TOGETHER))
+        if not some:
+            return
+        yield from some
+        after = some[-1].end_entry_id
 
 
 def placed_entries(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> Iterator[PlacedEntry]:

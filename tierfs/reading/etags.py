@@ -18,15 +18,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
-from tierfs.errors import Conflict, PermissionDenied, TierfsError
-from tierfs.metadata import changes, tables
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.names import printable
+from tierfs.base.words.errors import Conflict, PermissionDenied, TierfsError
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ObjectId
+from tierfs.engine.chunkstore.protocol import ChunkStorage, EtagDiffers
+from tierfs.engine.metadata import changes, tables
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.payloads import Payloads, rows_of
-from tierfs.types import ObjectId
 
 log = logging.getLogger(__name__)
 

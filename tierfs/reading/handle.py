@@ -12,18 +12,26 @@ from collections.abc import Callable
 
 import trio
 
-from tierfs.checksum import Buffer
-from tierfs.errors import DataLoss, InternalError, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
-from tierfs.metadata.layout import Layout, PlacedChunk
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.precedence import Effective
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.options.precedence import Effective
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.errors import (
+    DataLoss,
+    InternalError,
+    NotFound,
+    PermissionDenied,
+    TierfsError,
+    Unavailable,
+    unexpected,
+)
+from tierfs.base.words.types import MIB, ByteRange, ReadPriority, Tier
+from tierfs.engine.metadata.layout import Layout, PlacedChunk
+from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.cold import ColdPath, ColdRead
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.local import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve
-from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 log = logging.getLogger(__name__)
 

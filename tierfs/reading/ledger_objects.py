@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, InvalidRequest, NotFound
-from tierfs.ledger import block_reader, single_object
-from tierfs.ledger.block_reader import BlockRange, DecoderSource, EntryBatch
-from tierfs.ledger.blocks import Deviations
-from tierfs.ledger.index import MAX_INDEX_BYTES, LedgerIndex, StreamingIndex, decode_index
-from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
-from tierfs.ledger.single_object import MagicWords
-from tierfs.names import printable
-from tierfs.parallel import Pool
-from tierfs.types import MIB, ByteRange, PayloadEncoding
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ByteRange, PayloadEncoding
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.ledger import block_reader, single_object
+from tierfs.engine.ledger.block_reader import BlockRange, DecoderSource, EntryBatch
+from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.index import MAX_INDEX_BYTES, LedgerIndex, StreamingIndex, decode_index
+from tierfs.engine.ledger.metadata import LedgerInfo, LedgerMetadata
+from tierfs.engine.ledger.single_object import MagicWords
 
 # Suffix of the file beside an object in a directory, with the user metadata that a bucket would hold.
 METADATA_SUFFIX = ".json"

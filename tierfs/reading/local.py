@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from tierfs import osio
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChecksumRun
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.osio import map_os_errors
+from tierfs.base.system import osio
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.system.osio import map_os_errors
+from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChecksumRun
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.fetch.buffers import BufferPool, PooledBuffer
 from tierfs.reading.fetch.grid import Grid, grid_of, run_matches
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
 # Objects whose checked blocks are remembered: 64 bytes each for 64 MiB chunks; older ones are checked again.
 _CHECKED_OBJECTS = 65_536

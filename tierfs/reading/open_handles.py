@@ -6,9 +6,9 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.types import Opener, SegmentId, Tier
 from tierfs.reading.handle import ReadHandle
-from tierfs.types import Opener, SegmentId, Tier
 
 # Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop.
 SEGMENTS_SHOWN = 1000

@@ -10,9 +10,9 @@ from operator import itemgetter
 
 import trio
 
-from tierfs.errors import TierfsError, Unavailable
+from tierfs.base.words.errors import TierfsError, Unavailable
+from tierfs.base.words.types import ByteRange
 from tierfs.reading.view import SegmentView
-from tierfs.types import ByteRange
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
-from tierfs.errors import DataLoss
-from tierfs.metadata import entries
-from tierfs.metadata.ledger_and_batch_records import EntryRun
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
-from tierfs.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
+from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.engine.metadata import entries
+from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
 
 # Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries.
 _KEPT_RUNS = 256

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from tierfs.errors import Closed, TierfsError
+from tierfs.base.words.errors import Closed, TierfsError
+from tierfs.base.words.types import MIB, ReadPriority, SegmentId
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader, run_loop
-from tierfs.types import MIB, ReadPriority, SegmentId
 
 T = TypeVar("T")
 

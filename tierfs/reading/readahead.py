@@ -18,12 +18,12 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tierfs.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
-from tierfs.metadata.layout import PlacedChunk
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
+from tierfs.engine.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
+from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.view import SegmentView
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
 FIRST_WINDOW_BYTES = MIB
 _MIN_WINDOW_BYTES = 2 * MIB

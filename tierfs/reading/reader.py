@@ -17,20 +17,21 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
-from tierfs import errors
-from tierfs.chunkstore.link import Links
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ReadSettings
-from tierfs.errors import TierfsError
-from tierfs.metadata import chains
-from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metrics import MetricSink
-from tierfs.precedence import Effective
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.options.precedence import Effective
+from tierfs.base.system.metrics import MetricSink
+from tierfs.base.words import errors
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import LocationId, ReadPriority, SegmentId, Tier
+from tierfs.engine.chunkstore.link import Links
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import chains
+from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
@@ -45,7 +46,6 @@ from tierfs.reading.patience import Waits
 from tierfs.reading.readahead import FairShare, PackAhead
 from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import SegmentView
-from tierfs.types import LocationId, ReadPriority, SegmentId, Tier
 
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache

@@ -10,15 +10,15 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tierfs.chunkstore.link import LinkFigures
-from tierfs.errors import NotFound
-from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.base.system import processes
+from tierfs.base.words.errors import NotFound
+from tierfs.engine.chunkstore.link import LinkFigures
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.open_handles import HandleTally
 from tierfs.reading.patience import Waiting
 from tierfs.reading.reader import Reader
-from tierfs.system import processes
 
 
 @dataclass(frozen=True, slots=True)

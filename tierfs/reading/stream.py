@@ -7,15 +7,15 @@ from typing import Protocol, TypeAlias
 
 import trio
 
-from tierfs import names
-from tierfs.checksum import Buffer
-from tierfs.errors import Fenced, InvalidRequest, NotFound
-from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.words import names
+from tierfs.base.words.errors import Fenced, InvalidRequest, NotFound
+from tierfs.base.words.types import MIB, ReadPriority, SegmentId
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.segments import streams
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader, run_loop
-from tierfs.segments import streams
-from tierfs.types import MIB, ReadPriority, SegmentId
 
 # Takes a buffer that is valid until it returns.
 Write: TypeAlias = Callable[[Buffer], None]

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import TierfsError
-from tierfs.metadata import chain_edits, chains, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS
-from tierfs.metadata.untrusted import messages
-from tierfs.names import printable
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ChunkState, LocationId
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import chain_edits, chains, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS
+from tierfs.engine.metadata.untrusted import messages
 from tierfs.reading.verified import VerifiedReader
-from tierfs.types import ChunkState, LocationId
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn
 
-from tierfs.byte_times import TimedBytes
-from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.frozen import dataclass
-from tierfs.ledger.commit_log import HEAD_BYTES, LogHead, first_head, head_of
-from tierfs.ledger.messages import entry_time_ms
-from tierfs.metadata import chains, chunk_times, entries
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.names import printable
+from tierfs.base.bytes.byte_times import TimedBytes
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words.errors import DataLoss, InvalidRequest
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentId, SegmentKind, Tier
+from tierfs.engine.ledger.commit_log import HEAD_BYTES, LogHead, first_head, head_of
+from tierfs.engine.ledger.messages import entry_time_ms
+from tierfs.engine.metadata import chains, chunk_times, entries
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.entries import ReadRange, placed_entries
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentId, SegmentKind, Tier
 
 if TYPE_CHECKING:  # a plan of Spark needs neither, unless a time is given
     from tierfs.reading.handle import ReadHandle

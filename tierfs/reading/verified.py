@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.located import PlaceSeen
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Closed, DataLoss, NotFound
-from tierfs.metadata import chain_edits, checksums
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.names import printable
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import Closed, DataLoss, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, LocationId, SegmentId, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.located import PlaceSeen
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import chain_edits, checksums
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers, Grid, cut_grid
 from tierfs.reading.payloads import Payloads
 from tierfs.reading.view import in_object
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, LocationId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 

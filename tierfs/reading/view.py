@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tierfs import names
-from tierfs.errors import Fenced, TierfsError
-from tierfs.metadata import chains, directories, policies
-from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
+from tierfs.base.words import names
+from tierfs.base.words.errors import Fenced, TierfsError
+from tierfs.base.words.types import ByteRange, ChunkState, SegmentId, Tier
+from tierfs.engine.metadata import chains, directories, policies
+from tierfs.engine.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
 
 # Chunks of each tier in the first window at a new place: a random read needs no more.
 _FIRST_CHUNKS = 1

@@ -17,27 +17,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 
-from tierfs import object_names, ranges
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.chunkstore.validate import ATTEMPT_KEY
-from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
-from tierfs.journal import batch_markers
-from tierfs.metadata import batches, chains, changes, directories, policies, store
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
-from tierfs.metadata.records import RECORD_VERSION, StoreRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import join, printable, split
-from tierfs.policy import Policy
-from tierfs.precedence import SetBy
-from tierfs.segments import batch_commit
-from tierfs.segments.batch_commit import GivenUp, require_job
+from tierfs.base.bytes import ranges
+from tierfs.base.options.policy import Policy
+from tierfs.base.options.precedence import SetBy
+from tierfs.base.words import object_names
+from tierfs.base.words.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, ReadPriority
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.journal import batch_markers
+from tierfs.engine.metadata import batches, chains, changes, directories, policies, store
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
+from tierfs.engine.metadata.store import MetadataStore, new_id
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import batch_commit
+from tierfs.engine.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects, quota
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, ReadPriority
 
 # Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
 _PART_BYTES = 4 * 1024 * 1024

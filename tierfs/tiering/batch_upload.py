@@ -14,18 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from tierfs.checksum import Buffer, Stretch, grid_of
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.chunkstore.validate import ATTEMPT_KEY
-from tierfs.errors import Closed, DataLoss, InvalidRequest, TierfsError
-from tierfs.metadata import checksums
-from tierfs.metadata.journal_state import IngestedFile
-from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedObject, UploadedSegment
-from tierfs.metadata.records import RECORD_VERSION
-from tierfs.metadata.store import new_id
-from tierfs.names import join, printable, split
+from tierfs.base.bytes.checksum import Buffer, Stretch, grid_of
+from tierfs.base.words.errors import Closed, DataLoss, InvalidRequest, TierfsError
+from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.types import MIB, AttemptId
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.metadata import checksums
+from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.ledger_and_batch_records import NO_FILE, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.records import RECORD_VERSION
+from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.objects import JOBS_PREFIX
-from tierfs.types import MIB, AttemptId
 
 log = logging.getLogger(__name__)
 

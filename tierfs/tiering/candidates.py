@@ -12,13 +12,13 @@ from functools import partial
 from itertools import takewhile
 from typing import Self
 
-from tierfs import ranges
-from tierfs.metadata import chains, policies
-from tierfs.metadata.chunk_times import ended_ms
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.base.bytes import ranges
+from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.engine.metadata import chains, policies
+from tierfs.engine.metadata.chunk_times import ended_ms
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
 
 
 @dataclass(frozen=True, slots=True)

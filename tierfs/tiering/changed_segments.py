@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS, TOUCHES
-from tierfs.metadata.untrusted import messages
+from tierfs.base.words.types import SegmentId
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.engine.metadata.untrusted import messages
 from tierfs.tiering.offload_queue import Ordered
-from tierfs.types import SegmentId
 
 # Rows that a pass over all segments reads at once: some 2 ms.
 _SCAN_ROWS = 500

@@ -18,26 +18,26 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.byte_times import ByteTimes
-from tierfs.checksum import GridBuilder, Stretch, cut_at_lines, joined, twice
-from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
-from tierfs.chunkstore.validate import read_steps
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import chain, chains, changes, chunk_times, directories, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
+from tierfs.base.bytes.byte_times import ByteTimes
+from tierfs.base.bytes.checksum import GridBuilder, Stretch, cut_at_lines, joined, twice
+from tierfs.base.words.errors import DataLoss, Unavailable
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
+from tierfs.engine.chunkstore.validate import read_steps
+from tierfs.engine.metadata import chain, chains, changes, chunk_times, directories, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.fetch.grid import BlockDiffers, Grid
 from tierfs.reading.verified import VerifiedReader, grid_in, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects
 from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from tierfs import names
-from tierfs.config import OffloadSettings
-from tierfs.errors import Conflict, DataLoss, TierfsError
-from tierfs.metadata import chains, directories, policies, tables
-from tierfs.metadata.directories import Named
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metadata.untrusted import message
-from tierfs.parallel import Meter, OnProgress, Pool
+from tierfs.base.bytes.parallel import Meter, OnProgress, Pool
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words import names
+from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
+from tierfs.base.words.types import LocationId, SegmentId, Tier
+from tierfs.engine.metadata import chains, directories, policies, tables
+from tierfs.engine.metadata.directories import Named
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering import consolidate_plan
 from tierfs.tiering import consolidate_plan as policy
 from tierfs.tiering.changed_segments import ChangedSegments
@@ -33,7 +34,6 @@ from tierfs.tiering.consolidate import Consolidate, Consolidated
 from tierfs.tiering.consolidate_plan import ConsolidateAction, Eligible, SegmentChunks, plan
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.snapshot import SLICE_S
-from tierfs.types import LocationId, SegmentId, Tier
 
 # Plans per segment: very many tiny chunks become one in two passes, and other processes may move them.
 _PASSES = 8

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs import ranges
-from tierfs.config import OffloadSettings
-from tierfs.metadata.chain import continues
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
+from tierfs.base.bytes import ranges
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
+from tierfs.engine.metadata.chain import continues
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
 
 # Chunks joined in one object: half of the parts an upload may have, and one commit of some 50 ms.
 MAX_PIECES = 5000

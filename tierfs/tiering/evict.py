@@ -17,19 +17,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from tierfs import names
-from tierfs.clock import Clock
-from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
-from tierfs.metadata import chains, directories, entries, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import trash
+from tierfs.base.system.clock import Clock
+from tierfs.base.words import names
+from tierfs.base.words.errors import Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentKind, Tier
+from tierfs.engine.metadata import chains, directories, entries, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import trash
 from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks, up_to
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentKind, Tier
 
 # Time in the one writer's lane, before the commit, after which a batch takes no further segment: appends wait for it.
 # Measured: 300 small segments, whose commit takes as long again.

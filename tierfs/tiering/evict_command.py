@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tierfs.errors import DataLoss
-from tierfs.frozen import dataclass
-from tierfs.metadata import directories, sums, tables
-from tierfs.metadata.directories import Named
-from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Attempts, Meter, OnProgress
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import ReadPriority, SegmentId
+from tierfs.engine.metadata import directories, sums, tables
+from tierfs.engine.metadata.directories import Named
+from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.evict import Evicted, Outcome, would_evict
 from tierfs.tiering.part import Ends
 from tierfs.tiering.policy import EvictAction
-from tierfs.types import ReadPriority, SegmentId
 
 # Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock.
 _WHENEVER_MS = (1 << 63) - 1

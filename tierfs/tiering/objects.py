@@ -21,17 +21,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tierfs import object_names
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Conflict, DataLoss, TierfsError
-from tierfs.metadata import chains, checksums
-from tierfs.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
+from tierfs.base.words import object_names
+from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.metadata import chains, checksums
+from tierfs.engine.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
+from tierfs.engine.metadata.store import MetadataStore, new_id
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
-from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 R = TypeVar("R")
 

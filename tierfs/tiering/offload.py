@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from tierfs.byte_times import ByteTimes, TimedBytes
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.metadata import chains, checksums, chunk_times, directories
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
+from tierfs.base.words.errors import DataLoss, TierfsError, Unavailable
+from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.metadata import chains, checksums, chunk_times, directories
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 class Offload:

@@ -6,17 +6,18 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs import names
-from tierfs.config import OffloadSettings
-from tierfs.errors import Conflict, DataLoss, TierfsError
-from tierfs.metadata import directories, sums, tables
-from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metadata.untrusted import message
-from tierfs.parallel import Attempts, Meter, OnProgress, Pool, caught
+from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress, Pool, caught
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words import names
+from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
+from tierfs.base.words.types import ChunkState, SegmentId, SegmentKind, SegmentStatus
+from tierfs.engine.metadata import directories, sums, tables
+from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,
@@ -29,7 +30,6 @@ from tierfs.tiering.candidates import (
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.part import Ends, MovedPart
-from tierfs.types import ChunkState, SegmentId, SegmentKind, SegmentStatus
 
 # Plans made again because chunks moved meanwhile; another process made progress each time.
 _REPLANS = 3

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
+from tierfs.base.words.types import MAX_PACK_ENTRIES, DirectoryId, SegmentId
 from tierfs.tiering.policy import PendingObject, SegmentSummary
-from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, SegmentId
 
 K = TypeVar("K")
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from tierfs import osio
-from tierfs.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
-from tierfs.osio import map_os_errors
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.base.bytes.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
+from tierfs.base.system import osio
+from tierfs.base.system.osio import map_os_errors
+from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.engine.chunkstore.local_files import ChunkFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tierfs import names
-from tierfs.errors import InvalidRequest, IsDirectory
-from tierfs.frozen import dataclass
-from tierfs.metadata import chains
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.names import printable
-from tierfs.types import DirectoryId, SegmentId, SegmentKind, Tier
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words import names
+from tierfs.base.words.errors import InvalidRequest, IsDirectory
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import DirectoryId, SegmentId, SegmentKind, Tier
+from tierfs.engine.metadata import chains
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
 
 # Per segment the offset up to which its chunks move: those that end there or before.
 Ends = Mapping[SegmentId, int]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tierfs.chunkstore.local_files import DiskBytes
-from tierfs.config import BackgroundSettings
-from tierfs.policy import Policy
+from tierfs.base.options.config import BackgroundSettings
+from tierfs.base.options.policy import Policy
+from tierfs.base.words.types import MIB, DirectoryId, ReadPriority, SegmentId
+from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.tiering.candidates import OffloadAction
-from tierfs.types import MIB, DirectoryId, ReadPriority, SegmentId
 
 
 @dataclass(frozen=True, slots=True)

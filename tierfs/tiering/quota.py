@@ -7,13 +7,13 @@ ledgers are small. The sums hold the first two, so that a look costs the same ho
 
 from __future__ import annotations
 
-from tierfs import units
-from tierfs.errors import QuotaReached
-from tierfs.frozen import dataclass
-from tierfs.metadata.holder_records import FailureRecord
-from tierfs.metadata.sums import Sums, recount
-from tierfs.metadata.tables import INTENTS
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words import units
+from tierfs.base.words.errors import QuotaReached
+from tierfs.engine.metadata.holder_records import FailureRecord
+from tierfs.engine.metadata.sums import Sums, recount
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
 
 SETTING = "cold.quota_bytes"
 REMEDY = f"raise it: tierfs config {SETTING}=SIZE; or end bytes there: tierfs rm --now, tierfs trim, tierfs gc --delete"

@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
-from tierfs.checksum import Buffer
-from tierfs.chunkstore.probe import PROBE_DIRECTORY, Trace
-from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
-from tierfs.chunkstore.validate import MARK_NAME, check_name
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied
-from tierfs.journal.epochs import EPOCHS_PREFIX
-from tierfs.journal.names import JOURNAL_PREFIX, MOVING_NAME, left_slot
-from tierfs.metadata import batches, changes, tables
-from tierfs.metadata.journal_state import NOWHERE
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
-from tierfs.parallel import Meter, Pool
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.parallel import Meter, Pool
+from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, LocationId
+from tierfs.engine.chunkstore.probe import PROBE_DIRECTORY, Trace
+from tierfs.engine.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
+from tierfs.engine.chunkstore.validate import MARK_NAME, check_name
+from tierfs.engine.journal.epochs import EPOCHS_PREFIX
+from tierfs.engine.journal.names import JOURNAL_PREFIX, MOVING_NAME, left_slot
+from tierfs.engine.metadata import batches, changes, tables
+from tierfs.engine.metadata.journal_state import NOWHERE
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.tables import INTENTS, LOCATIONS, OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering.objects import JOBS_PREFIX, discard, is_job
-from tierfs.types import MIB, LocationId
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,17 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from tierfs import names
-from tierfs.metadata import chains, directories, sums, tables
-from tierfs.metadata.journal_state import NOT_REMOVED
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metadata.untrusted import message
+from tierfs.base.words import names
+from tierfs.base.words.types import SegmentId, SegmentKind, Tier
+from tierfs.engine.metadata import chains, directories, sums, tables
+from tierfs.engine.metadata.journal_state import NOT_REMOVED
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering.candidates import (
     OffloadAction,
     action_ended_ms,
@@ -33,7 +34,6 @@ from tierfs.tiering.changed_segments import ChangedSegments
 from tierfs.tiering.offload_queue import ObjectKey
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
-from tierfs.types import SegmentId, SegmentKind, Tier
 
 # Length of one slice of a refresh, apart from its last segment: half of a tick's budget.
 SLICE_S = 0.01

@@ -19,13 +19,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.admin.conftest import dialled
 from tests.benchmarks.measuring import cpu_seconds
 from tests.benchmarks.writing.small_appends import MEASURED_S, WARM_S, Load, limit, rate, writers_of
+from tests.faces.admin.conftest import dialled
 from tierfs.app import store as app
-from tierfs.holder import lock
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.store_paths import StorePaths
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.upkeep.holder import lock
 
 CLIENTS = 32
 APPEND_BYTES = 1024

@@ -24,8 +24,8 @@ from tests.benchmarks.measuring import GIB, cpu_seconds, store_served
 from tests.benchmarks.workloads import dd
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
 
 READ_BYTES = GIB // 4
 READS = 8

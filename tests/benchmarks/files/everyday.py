@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
 from tests.servers.endpoint import S3Endpoint
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 DIRECTORIES = 50
 FILES = 100

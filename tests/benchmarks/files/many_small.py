@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
-from tierfs.holder.verbs import holding
-from tierfs.parallel import unseen
+from tierfs.base.bytes.parallel import unseen
+from tierfs.upkeep.holder.verbs import holding
 
 COUNTS = (20_000, 60_000)
 FILE_BYTES = 340

@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
 from tierfs.app import store as app
-from tierfs.metadata import directories
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
+from tierfs.engine.metadata import directories
 
 FILES = 20_000
 FILE_BYTES = 4096

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.metadata import checksums, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.create import create
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import CRC_BLOCK_BYTES, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.words.types import CRC_BLOCK_BYTES, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.segments.create import create
 
 CHUNKS_COUNT = 100_000
 CHUNK_BYTES = CRC_BLOCK_BYTES

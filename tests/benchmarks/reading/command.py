@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tests.benchmarks.measuring import GIB
 from tests.benchmarks.reading import figures, machine, plan, plots, report, run
-from tierfs import units
+from tierfs.base.words import units
 
 NAME = "reading"
 REPETITIONS = 5

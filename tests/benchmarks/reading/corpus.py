@@ -18,8 +18,8 @@ from tests.benchmarks.reading.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
 
 PIECE_BYTES = MIB
 PREFIX = "store"

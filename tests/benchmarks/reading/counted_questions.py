@@ -19,7 +19,7 @@ from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.relay.process import RelayServer
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
-from tierfs.config import ReadSettings
+from tierfs.base.options.config import ReadSettings
 
 SEQUENTIAL = "One sequential `dd bs=1M`"
 RANDOM_READS = 256

@@ -14,8 +14,8 @@ from tests.benchmarks.relay.process import RelayServer
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.metadata import tables
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.tables import LOCATIONS
 
 _NEAR_THREADS = 8
 """GETs in flight that boto3 reads fastest with over loopback (measured)."""

@@ -11,7 +11,7 @@ from tests.benchmarks.reading.corpus import File, fill_store
 from tests.benchmarks.reading.figures import Sample
 from tests.benchmarks.reading.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
 from tests.benchmarks.workloads import dd
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import ColdChoice, init_store
 
 _NULL = "null pyfuse3 filesystem"
 _FILE_OF = {_NULL: "null"}

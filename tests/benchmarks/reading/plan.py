@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.benchmarks.reading.figures import LINK_NAMES, LOOPBACK
 from tests.benchmarks.reading.peers import KNOWN
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 ONE, SEVERAL, FIRST_LOCAL, SECOND_LOCAL, FIRST_BYTE, RANDOM, MANY, CACHE, FETCHED = QUESTIONS = range(1, 10)
 

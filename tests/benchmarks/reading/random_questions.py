@@ -25,7 +25,7 @@ from tests.benchmarks.workloads import (
     opened_randomly,
     random_reads,
 )
-from tierfs.types import CRC_BLOCK_BYTES
+from tierfs.base.words.types import CRC_BLOCK_BYTES
 
 KIB = 1024
 PRESIGNED = "presigned GETs"

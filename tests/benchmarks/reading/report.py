@@ -9,7 +9,7 @@ from tests.benchmarks.measuring import GIB
 from tests.benchmarks.reading.figures import DIGITS, DIRECTORY, LOOPBACK, RESULTS_NAME, Answer, Part, Results
 from tests.benchmarks.reading.links import BY_NAME
 from tests.benchmarks.reading.targets import Verdict, verdicts
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 DOCUMENT = "benchmarks.md"
 BEGIN = "<!-- reading: begin, written by `python -m tests.benchmarks reading` -->"

@@ -27,7 +27,7 @@ from tests.benchmarks.reading.subjects import (
     streamed_raw,
 )
 from tests.benchmarks.workloads import Pace, dd, get_all, read_all
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 RAW = "boto3 GETs"
 TIERFS = "tierfs"

@@ -15,7 +15,7 @@ from tests.benchmarks.reading.corpus import WARM_FILE
 from tests.benchmarks.reading.figures import CPU, RATE, RSS, Sample
 from tests.benchmarks.reading.peers import ENVIRONMENT, Peer, Site
 from tests.benchmarks.workloads import Pace, verify
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 Work = Callable[[Mount], Sample]
 """Reads through a mount and says what it found."""

@@ -34,8 +34,8 @@ from tests.benchmarks.reading.random_questions import (
     scatter_title,
 )
 from tests.benchmarks.reading.s3_questions import DIRECT, MANY_BUDGET_BYTES, TIERFS
-from tierfs.config import ReadSettings
-from tierfs.types import MIB
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.words.types import MIB
 
 Find = Callable[[Part, "Target"], float | None]
 """The figure a target is about; None where it was not measured."""

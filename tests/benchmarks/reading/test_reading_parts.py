@@ -18,7 +18,7 @@ from tests.benchmarks.reading.links import LINKS, TRUST, Link, reached, trusted
 from tests.benchmarks.relay.loop import Slowness
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
 from tests.servers.rgw import RgwServer
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 
 FILE = File("f", 3, 8 * MIB)
 SMALL_BYTES = 4096

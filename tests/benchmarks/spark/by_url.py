@@ -19,9 +19,9 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.fsspec import TierfsFileSystem
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
+from tierfs.faces.fsspec import TierfsFileSystem
 
 KIB = 1024
 SIZE_BYTES = 512 * MIB

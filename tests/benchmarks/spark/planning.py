@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
 from tierfs.app import store as app
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.spark.options import ReadOptions
-from tierfs.spark.planning import plan_read
-from tierfs.types import CRC_BLOCK_BYTES, MIB, SegmentStatus
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, SegmentStatus
+from tierfs.pipeline.spark.options import ReadOptions
+from tierfs.pipeline.spark.planning import plan_read
 
 SEGMENTS_COUNT = 100
 CHUNKS_PER_SEGMENT = 1000

@@ -12,10 +12,10 @@ from tests.benchmarks.raw import presigned_get, read_objects
 from tests.servers.rgw import RgwServer
 from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.metadata.tables import OBJECTS
-from tierfs.spark.jobs.scrub import scrub
-from tierfs.spark.jobs.session import job_session
-from tierfs.types import MIB, Tier
+from tierfs.base.words.types import MIB, Tier
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.pipeline.spark.jobs.scrub import scrub
+from tierfs.pipeline.spark.jobs.session import job_session
 
 SIZE_BYTES = 6 * 1024 * MIB
 RANGE_BYTES = 8 * MIB

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tierfs.spark import register
+from tierfs.pipeline.spark import register
 
 _SETTINGS = {
     "spark.driver.memory": "2g",

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from tests import spark_processes
 from tests.benchmarks.measuring import compared, seconds
 from tests.benchmarks.spark.session import session
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.spark.source import TierfsDataSource
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.pipeline.spark.source import TierfsDataSource
 
 SEGMENTS = 10_000
 _SEGMENTS_PER_DIRECTORY = 100

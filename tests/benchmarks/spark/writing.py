@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.benchmarks.measuring import compared, heat, seconds
 from tests.benchmarks.spark.session import session
 from tests.servers.rgw import RgwServer
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 SIZE_BYTES = 256 * MIB
 _LINE_BYTES = 128

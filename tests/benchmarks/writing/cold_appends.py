@@ -11,9 +11,9 @@ from pathlib import Path
 from tests.benchmarks.raw import boto3_client
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.config import AckSettings
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import Ack
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.options.config import AckSettings
+from tierfs.base.words.types import Ack
 
 THREADS = 64
 APPEND_BYTES = 1024

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks.measuring import compared, seconds
 from tests.servers.hdfs_server import CLASS_PATH, HdfsServer
-from tierfs.types import MIB
+from tierfs.base.words.types import MIB
 
 SIZE_BYTES = 512 * MIB
 NAME = "s"

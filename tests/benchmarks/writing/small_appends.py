@@ -18,9 +18,9 @@ from pathlib import Path
 import lmdb
 
 from tierfs.app import store as app
-from tierfs.segments.writer import SegmentWriter
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.types import MIB
+from tierfs.engine.segments.writer import SegmentWriter
 
 SMALLEST_BYTES = 100
 LARGEST_BYTES = 1024

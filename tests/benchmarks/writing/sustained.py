@@ -11,10 +11,10 @@ from pathlib import Path
 from tests.benchmarks.measuring import cpu_seconds, store_served
 from tests.reality.reference import REFERENCE
 from tierfs.app import store as app
-from tierfs.checksum import crc32c
-from tierfs.metadata import policies
-from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import MIB, ROOT_DIRECTORY
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY
+from tierfs.engine.metadata import policies
 
 SEGMENTS = 50
 RATE_BYTES_PER_S = 40_000_000

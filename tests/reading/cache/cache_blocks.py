@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tierfs.checksum import block_crcs
-from tierfs.metadata.records import ChecksumRun
-from tierfs.metrics import NullMetrics
+from tierfs.base.bytes.checksum import block_crcs
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
+from tierfs.engine.metadata.records import ChecksumRun
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.fetch.grid import Grid, grid_of
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
 
 STORE_ID = "0123456789abcdef" * 2
 BLOCK = CRC_BLOCK_BYTES

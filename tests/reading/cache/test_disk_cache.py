@@ -23,11 +23,11 @@ from tests.reading.cache.cache_blocks import (
     some_range,
     store,
 )
-from tierfs.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.words.types import ObjectId
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME
 from tierfs.reading.cache.health import CacheState
-from tierfs.types import ObjectId
 
 
 def test_ranges_are_stored_whole_or_with_holes_and_found_up_to_the_next_one(open_cache: Open, metrics: Metrics) -> None:

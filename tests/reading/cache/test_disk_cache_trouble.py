@@ -26,10 +26,10 @@ from tests.reading.cache.cache_blocks import (
     some_range,
     store,
 )
-from tierfs.metrics import Metrics
+from tierfs.base.system.metrics import Metrics
+from tierfs.base.words.types import MIB, ObjectId
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.health import CacheState
-from tierfs.types import MIB, ObjectId
 
 KILLS = 3
 MAX_LIFE_S = 0.05

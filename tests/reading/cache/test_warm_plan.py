@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs.metadata import chains, tables
-from tierfs.metadata.tables import CHUNKS
-from tierfs.precedence import Effective, PolicyOrigin, SetBy
+from tierfs.base.options.precedence import Effective, PolicyOrigin, SetBy
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, ObjectId, ReadPriority, Tier
+from tierfs.engine.metadata import chains, tables
+from tierfs.engine.metadata.tables import CHUNKS
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes, plan
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, ObjectId, ReadPriority, Tier
 
 BLOCK = CRC_BLOCK_BYTES
 EVERYTHING = 100 * BLOCK

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tierfs.chunkstore.http.tls import TlsClient
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
-from tierfs.errors import TierfsError, Unavailable
+from tierfs.base.words.errors import TierfsError, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.chunkstore.http.tls import TlsClient
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.reading.fetch.buffers import BufferPool, PooledBuffer
-from tierfs.types import CRC_BLOCK_BYTES
 
 _POISON = 0xA5
 _RELEASE_S = 10.0

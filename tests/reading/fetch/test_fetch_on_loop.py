@@ -19,14 +19,14 @@ from tests.reading.cache.cache_blocks import STORE_ID, size_for
 from tests.reading.fetch.chaos import CheckedPool
 from tests.servers.scripted_http import Do, Script, ScriptedHttp, head
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
-from tierfs.config import ReadSettings
-from tierfs.errors import Closed, Unavailable
-from tierfs.metrics import Metrics
+from tierfs.base.options.config import ReadSettings
+from tierfs.base.system.metrics import Metrics
+from tierfs.base.words.errors import Closed, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.reader import Reader
-from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId
 
 BLOCK = CRC_BLOCK_BYTES
 BLOCKS = 8

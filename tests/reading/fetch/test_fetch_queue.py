@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tierfs.metadata.records import ObjectRecord
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.fetch.span import Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 STREAMS, URGENT_STREAMS = 2, 3
 THREADS = STREAMS + URGENT_STREAMS

@@ -15,12 +15,12 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.fetch.chaos import CheckedPool
 from tests.reading.readers import make_cold, reading
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.link import LEAST_STREAMS, Links
-from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.base.words.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
+from tierfs.engine.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 BLOCK = CRC_BLOCK_BYTES
 DATA = bytes(range(251)) * (4 * MIB // 251)

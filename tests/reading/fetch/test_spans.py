@@ -14,17 +14,17 @@ from trio.testing import wait_all_tasks_blocked
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.readers import check, make_cold, reader_of, reading
 from tests.stores import TestStore, open_test_store
-from tierfs.checksum import crc32c
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import checksums
-from tierfs.metadata.records import ObjectRecord
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.words.errors import DataLoss, Unavailable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import checksums
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.fetch import buffers
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Span, Transfer
 from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES, SpanCache
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 BLOCK = CRC_BLOCK_BYTES
 HOLDER = ObjectRecord(id=ObjectId(1), tier=Tier.COLD, location_id=LocationId(1), name="o", length=1024 * MIB, etag="e")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tests.fsck.looking import cold_findings, deep_findings, findings
-from tests.fsck.test_mender import mended
-from tests.recovery.recovering import recovered
+from tests.app.recovery.recovering import recovered
 from tests.simulation.checks.comparing import read, require, same
 from tests.simulation.invariants import invariant
 from tests.simulation.world import World, listed
-from tierfs import ranges
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import DataLoss, NotFound
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.types import ByteRange
+from tests.upkeep.check.looking import cold_findings, deep_findings, findings
+from tests.upkeep.check.test_mender import mended
+from tierfs.base.bytes import ranges
+from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.journal.names import JOURNAL_PREFIX
 
 
 @invariant(13)

@@ -14,13 +14,13 @@ from tests.simulation.invariants import invariant
 from tests.simulation.places import reader_of
 from tests.simulation.world import World, Wrong, shown
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import Fenced, TierfsError
+from tierfs.base.words.errors import Fenced, TierfsError
+from tierfs.base.words.types import SegmentId
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.read_loop import ReadLoop
 from tierfs.reading.reader import Reader
-from tierfs.segments.writer import SegmentWriter
-from tierfs.types import SegmentId
 
 _MOST = 3
 """Segments that are open."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tierfs.fsspec.filesystem import TierfsFileSystem
-from tierfs.metadata.store import MetadataStore
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.faces.fsspec.filesystem import TierfsFileSystem
 from tierfs.reading.read_loop import ReadLoop
 from tierfs.reading.reader import Reader
 

@@ -16,16 +16,15 @@ from tests.simulation.model import Content
 from tests.simulation.places import reader_of
 from tests.simulation.world import World, Wrong, listed
 from tierfs.app.connection import SegmentHandle
-from tierfs.checksum import Buffer
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import Fenced, TierfsError
-from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
-from tierfs.fsck.scrub.scrub import Scrubber
-from tierfs.metadata import environment, tables
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.metrics import NullMetrics
-from tierfs.parallel import Meter
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import Fenced, TierfsError
+from tierfs.base.words.types import ReadPriority, SegmentId
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import environment, tables
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import InUse
 from tierfs.reading.cache.fill import Warmer, _parts, _Replaced
@@ -33,7 +32,8 @@ from tierfs.reading.cache.fill_plan import Target, WantedBytes, plan
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.reading.stream import _copy_all, _require_living
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
+from tierfs.upkeep.check.scrub.scrub import Scrubber
 
 _OPENED = 0.25
 """Share of the looks in which something is opened."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.simulation.places import COLD
 from tests.simulation.world import World
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.metadata.store import MetadataStore
-from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.fetching import ScanFetcher, ScanSource
-from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of
-from tierfs.types import ByteRange
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.scan.selection import PinnedSegment, Pinner, Tail, place_of
 
 
 class WorldConnections(PlaceConnections):

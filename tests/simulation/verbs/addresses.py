@@ -10,11 +10,11 @@ from tests.simulation.places import COLD, Fate
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.moves import leave_place, require_all_there, settle_place, target_of
 from tests.simulation.world import World
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.metadata.records import LocationRecord
-from tierfs.setup import place
-from tierfs.setup.create import ColdChoice
-from tierfs.types import LocationId
+from tierfs.app.setup import place
+from tierfs.app.setup.create import ColdChoice
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata.records import LocationRecord
 
 
 def _readdress(world: World, chance: random.Random) -> Arguments:

@@ -11,8 +11,8 @@ from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.world import World
 from tests.tiering.batch_writes import Driver
-from tierfs.errors import Unavailable
-from tierfs.segments import batch_commit
+from tierfs.base.words.errors import Unavailable
+from tierfs.engine.segments import batch_commit
 
 
 def _batch(world: World, chance: random.Random) -> Arguments:

@@ -12,11 +12,11 @@ from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
 from tests.stores import quiet
-from tierfs.backup import segment as dumps
-from tierfs.errors import AlreadyExists, DataLoss, NotFound, Unavailable
-from tierfs.metadata import directories
-from tierfs.metadata.tables import INTENTS, OBJECTS
-from tierfs.types import ByteRange, SegmentId
+from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, Unavailable
+from tierfs.base.words.types import ByteRange, SegmentId
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.tables import INTENTS, OBJECTS
+from tierfs.tiering.backup import segment as dumps
 
 
 @dataclass(frozen=True, slots=True)

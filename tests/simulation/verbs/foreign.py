@@ -6,23 +6,23 @@ import random
 from dataclasses import replace
 from uuid import UUID
 
-from tests.adoption.pulsar import offloaded
 from tests.simulation.model import Content, Part
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.storage import Toxic
 from tests.simulation.world import World
 from tests.stores import LOCATION
-from tierfs.adoption.adopt import Adoption, LedgerAdoption, State
-from tierfs.adoption.plan import AdoptionPlan, LedgerPlan, SegmentPlan, plan_objects
-from tierfs.adoption.pulsar import Reading, plan_pulsar
-from tierfs.adoption.rocketmq import plan_rocketmq
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.journal.publish import Publisher
-from tierfs.metadata.records import LocationRecord
-from tierfs.parallel import Meter
+from tests.tiering.adoption.pulsar import offloaded
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.chunkstore.read_only import ReadOnlyStorage
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.tiering.adoption.adopt import Adoption, LedgerAdoption, State
+from tierfs.tiering.adoption.plan import AdoptionPlan, LedgerPlan, SegmentPlan, plan_objects
+from tierfs.tiering.adoption.pulsar import Reading, plan_pulsar
+from tierfs.tiering.adoption.rocketmq import plan_rocketmq
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import LocationId
 
 _ENTRY_BYTES = 150
 """Longest entry of a ledger, which has small blocks."""

@@ -12,12 +12,12 @@ import trio
 from trio._core import _run
 from trio.testing import MockClock
 
-from tests.holder.holding import working
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.verbs.lifetimes import follow
 from tests.simulation.world import World
-from tierfs.config import BackgroundSettings
-from tierfs.errors import leaf
+from tests.upkeep.holder.holding import working
+from tierfs.base.options.config import BackgroundSettings
+from tierfs.base.words.errors import leaf
 
 
 @verb(2, lambda world, chance: {"seconds": chance.choice([2, 3, 7])}, calls_storage=True, afterwards=follow)

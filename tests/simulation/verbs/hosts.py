@@ -8,26 +8,26 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from tests.app.recovery.test_follow import HERE, cold_bytes, shown
+from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import bucket
-from tests.journal.replaying import check_store
-from tests.recovery.test_follow import HERE, cold_bytes, shown
 from tests.simulation import endings
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import LOCATION, TestStore, quiet
-from tierfs.journal import reader
-from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import policies
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.parallel import Meter
-from tierfs.recovery import from_journal
-from tierfs.recovery import replica as replicas
-from tierfs.recovery.from_journal import Rebuilder
-from tierfs.recovery.replica import Follower
+from tierfs.app.recovery import from_journal
+from tierfs.app.recovery import replica as replicas
+from tierfs.app.recovery.from_journal import Rebuilder
+from tierfs.app.recovery.replica import Follower
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.words.types import Tier
+from tierfs.engine.journal import reader
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.ledgers.copies import EntryRows
-from tierfs.types import Tier
 
 _FIRST_STEP = 10
 """Before it there is hardly something to take over."""

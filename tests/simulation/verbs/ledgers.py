@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import LEDGERS, World, pick
-from tierfs.segments import ledgers
+from tierfs.engine.segments import ledgers
 
 
 def _entries(world: World, chance: random.Random) -> Arguments:

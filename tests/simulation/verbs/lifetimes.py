@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.world import World, Wrong, listed
-from tierfs.metadata import policies
-from tierfs.policy import Policy
-from tierfs.types import ROOT_DIRECTORY, SegmentKind
+from tierfs.base.options.policy import Policy
+from tierfs.base.words.types import ROOT_DIRECTORY, SegmentKind
+from tierfs.engine.metadata import policies
 
 
 def follow(world: World) -> None:

@@ -19,15 +19,15 @@ from tests.simulation.storage import SimStorage
 from tests.simulation.world import LEDGERS, World, Wrong
 from tests.stores import LOCATION, KeptOpen, quiet
 from tests.tiering.batch_writes import Driver
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import Conflict, NotFound, Unavailable, Unconfirmed
-from tierfs.holder.work import ColdWork
-from tierfs.journal import cold_identity, publish
-from tierfs.journal.reader import list_journal
-from tierfs.metadata import policies
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import OBJECTS
-from tierfs.types import Ack, Tier
+from tierfs.base.words.errors import Conflict, NotFound, Unavailable, Unconfirmed
+from tierfs.base.words.types import Ack, Tier
+from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.journal import cold_identity, publish
+from tierfs.engine.journal.reader import list_journal
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.upkeep.holder.work import ColdWork
 
 _NAME = "beside"
 """The segment of an appender beside moves."""

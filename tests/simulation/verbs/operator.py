@@ -8,8 +8,8 @@ from dataclasses import replace
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
-from tierfs.metadata import policies
-from tierfs.segments import trash
+from tierfs.engine.metadata import policies
+from tierfs.engine.segments import trash
 
 
 def _due_ms(world: World) -> int:

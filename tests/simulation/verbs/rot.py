@@ -8,7 +8,7 @@ from tests.simulation.damages import Harm, harm_file, harm_object
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
-from tierfs.types import Tier
+from tierfs.base.words.types import Tier
 
 
 def _harm(world: World, chance: random.Random) -> Arguments:

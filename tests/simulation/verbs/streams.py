@@ -16,18 +16,18 @@ from tests.simulation.places import COLD
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import LINE_END
 from tests.simulation.world import World, Wrong, listed
-from tierfs.errors import DataLoss
-from tierfs.joins import MAX_JOINS
-from tierfs.metadata.store import MetadataStore
-from tierfs.scan.fetching import ScanFetcher, ScanSource
-from tierfs.scan.line_format import LineFormat, Separator
-from tierfs.scan.selection import PinnedSegment, Selection
-from tierfs.scan.stream import Records, Stream, StreamRead
-from tierfs.scan.stream_plan import StreamOffset
-from tierfs.scan.stream_shares import Limits
-from tierfs.types import SegmentId
+from tierfs.base.bytes.joins import MAX_JOINS
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import SegmentId
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.scan.line_format import LineFormat, Separator
+from tierfs.pipeline.scan.selection import PinnedSegment, Selection
+from tierfs.pipeline.scan.stream import Records, Stream, StreamRead
+from tierfs.pipeline.scan.stream_plan import StreamOffset
+from tierfs.pipeline.scan.stream_shares import Limits
 
-_LOG = "tierfs.scan.stream"
+_LOG = "tierfs.pipeline.scan.stream"
 _LINES = LineFormat(separator=Separator(LINE_END))
 _NAMED = re.compile(r"segment (?P<name>\S+?)(?: |:|,)")
 

@@ -11,7 +11,7 @@ from tests.simulation.checks.damage import what_is_cold_outlives_the_disk
 from tests.simulation.invariants import needed_beside_suspects
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.world import NAMES, World
-from tierfs.errors import DataLoss
+from tierfs.base.words.errors import DataLoss
 
 _PATHS = ("", "", "", "d", *NAMES)
 

@@ -11,11 +11,11 @@ from tests.simulation import invariants
 from tests.simulation.model import Content, Model
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World
-from tierfs.errors import Unconfirmed
-from tierfs.garbage import clocks
-from tierfs.segments.group_commit import AppendCall
-from tierfs.segments.writer import SegmentWriter
-from tierfs.types import Ack, ByteRange
+from tierfs.base.words.errors import Unconfirmed
+from tierfs.base.words.types import Ack, ByteRange
+from tierfs.engine.segments.group_commit import AppendCall
+from tierfs.engine.segments.writer import SegmentWriter
+from tierfs.tiering.garbage import clocks
 
 LINE_END = b"\n"
 """Of the lines that streams read."""

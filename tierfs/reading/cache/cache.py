@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.osio import NO_ROOM
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.system.osio import NO_ROOM
+from tierfs.base.words.types import MIB, ObjectId
 from tierfs.reading.cache.files import CacheFiles, InUse, slots_within
 from tierfs.reading.cache.health import LABEL, CacheHealth, CacheState, CacheStats
 from tierfs.reading.cache.slots import SLOT_BYTES, SlotPlace, SlotTable, runs
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Transfer
-from tierfs.types import MIB, ObjectId
 
 log = logging.getLogger(__name__)
 

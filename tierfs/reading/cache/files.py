@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from tierfs import osio
-from tierfs.checksum import crc32c
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.system import osio
+from tierfs.base.system.locks import LockFile
+from tierfs.base.words.types import ObjectId
 from tierfs.reading.cache.slots import SLOT_BYTES, SlotPlace
-from tierfs.system.locks import LockFile
-from tierfs.types import ObjectId
 
 # Long names, so that naming a directory of other files by mistake overwrites none of them.
 DATA_NAME, INDEX_NAME, LOCK_NAME = "tierfs-cache.data", "tierfs-cache.index", "tierfs-cache.lock"

@@ -13,25 +13,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from tierfs import ranges
-from tierfs.chunkstore.link import Links
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import chains, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.names import printable
-from tierfs.parallel import Meter
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
+from tierfs.engine.chunkstore.link import Links
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import chains, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.verified import TRIES, VerifiedReader, grid_in
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tierfs.metadata import directories
-from tierfs.metadata.layout import Layout, load
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.precedence import Effective
+from tierfs.base.options.precedence import Effective
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, ReadPriority, SegmentId, Tier
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.layout import Layout, load
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.view import Piece, in_object, resolve
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, ReadPriority, SegmentId, Tier
 
 # Whether a cache holds the block that begins at an offset of an object.
 Holds = Callable[[ObjectId, int], bool]

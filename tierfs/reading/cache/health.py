@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.osio import NO_ROOM
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.system.osio import NO_ROOM
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tierfs.types import CRC_BLOCK_BYTES, ObjectId
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId
 
 # One block per slot: a slot is checked, dropped and healed as a whole.
 SLOT_BYTES = CRC_BLOCK_BYTES

@@ -10,7 +10,7 @@ import mmap
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 
 SMALLEST_BYTES = CRC_BLOCK_BYTES
 # The blocks that a random read touches; larger buffers take as long as the server does.

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tierfs.chunkstore.http.on_loop import LoopGets, StartedGet
-from tierfs.chunkstore.link import Links
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrls
-from tierfs.errors import Closed, TierfsError, Unavailable, unexpected
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metrics import MetricName, MetricSink
-from tierfs.names import printable
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.errors import Closed, TierfsError, Unavailable, unexpected
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ByteRange, LocationId, PayloadEncoding
+from tierfs.engine.chunkstore.http.on_loop import LoopGets, StartedGet
+from tierfs.engine.chunkstore.link import Links
+from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrls
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.fetch.span import BrokenOff, Span, Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
-from tierfs.types import MIB, ByteRange, LocationId, PayloadEncoding
 
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import CacheWriter, DiskCache

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.located import PlaceSeen
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
-from tierfs.errors import DataLoss
-from tierfs.metadata import checksums
-from tierfs.metadata.checksums import pack
-from tierfs.metadata.records import ChecksumRun, ObjectRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
+from tierfs.engine.chunkstore.located import PlaceSeen
+from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.engine.metadata import checksums
+from tierfs.engine.metadata.checksums import pack
+from tierfs.engine.metadata.records import ChecksumRun, ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.etags import Etags
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
 
 _CRC_BYTES = 4
 

@@ -12,8 +12,8 @@ import itertools
 import threading
 from collections.abc import Callable
 
+from tierfs.base.words.types import MIB
 from tierfs.reading.fetch.span import Transfer
-from tierfs.types import MIB
 
 # Priority of a transfer a reader waits for; read-ahead uses its distance in bytes.
 WANTED_NOW = -1

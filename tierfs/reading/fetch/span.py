@@ -14,14 +14,14 @@ from contextlib import suppress
 
 import trio
 
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, TierfsError
-from tierfs.metadata.records import ObjectRecord
-from tierfs.metrics import MetricSink
+from tierfs.base.system.metrics import MetricSink
+from tierfs.base.words.errors import DataLoss, TierfsError
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import PooledBuffer
 from tierfs.reading.fetch.grid import CheckedBlocks, Grid, fetch
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 # An unwanted transfer continues if less is left: a new connection costs more.
 _WORTH_BREAKING_OFF_BYTES = 2 * MIB

@@ -16,12 +16,12 @@ from operator import attrgetter
 
 import trio
 
-from tierfs.errors import TierfsError
-from tierfs.metadata.records import ObjectRecord
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import MIB, ObjectId
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.fetch.buffers import SMALLEST_BYTES, BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Span, Transfer
-from tierfs.types import MIB, ObjectId
 
 # Passed spans kept for another reader. Beyond this their memory is reused at once, although the budget has room: the
 # first touch of fresh memory is the most expensive part of a read.

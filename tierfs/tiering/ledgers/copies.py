@@ -20,29 +20,29 @@ from contextlib import AbstractContextManager, suppress
 from itertools import chain, islice
 from uuid import UUID
 
-from tierfs import names, object_names, units
-from tierfs.checksum import twice
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.chunkstore.validate import ObjectFile
-from tierfs.errors import AlreadyExists, DataLoss, NotFound
-from tierfs.ledger import keys as object_keys
-from tierfs.ledger.blocks import HEADER_BYTES
-from tierfs.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
-from tierfs.ledger.keys import Role
-from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
-from tierfs.metadata import chains, directories, entries
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.entries import ENTRIES_PREFIX
-from tierfs.metadata.journal_state import MAX_EPOCH
-from tierfs.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
-from tierfs.metadata.records import ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LEDGERS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
-from tierfs.names import printable
-from tierfs.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.checksum import twice
+from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.words import names, object_names, units
+from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import PayloadEncoding, SegmentId, SegmentKind, Tier
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.validate import ObjectFile
+from tierfs.engine.ledger import keys as object_keys
+from tierfs.engine.ledger.blocks import HEADER_BYTES
+from tierfs.engine.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
+from tierfs.engine.ledger.keys import Role
+from tierfs.engine.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
+from tierfs.engine.metadata import chains, directories, entries
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.entries import ENTRIES_PREFIX
+from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
+from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import LEDGERS, OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.reading.entries import scan
-from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
 # Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it.
 _BOOKIE = "tierfs:3181"

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID, uuid4
 
-from tierfs import names
-from tierfs.errors import Conflict, NotFound
-from tierfs.ledger.offloader import Offloader, ReadableLedger
-from tierfs.metadata import copies_elsewhere, directories, entries
-from tierfs.metadata.ledger_and_batch_records import OffloadProgress
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
-from tierfs.parallel import Attempts
-from tierfs.segments import positions
-from tierfs.segments.positions import MemberLedger, Position
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.words import names
+from tierfs.base.words.errors import Conflict, NotFound
+from tierfs.base.words.names import printable
+from tierfs.engine.ledger.offloader import Offloader, ReadableLedger
+from tierfs.engine.metadata import copies_elsewhere, directories, entries
+from tierfs.engine.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.segments import positions
+from tierfs.engine.segments.positions import MemberLedger, Position
 from tierfs.tiering.ledgers.managed import offload_each
 from tierfs.tiering.objects import ChunksMoved
 

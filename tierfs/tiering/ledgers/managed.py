@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from tierfs import names
-from tierfs.errors import Conflict, NotFound
-from tierfs.metadata import directories
-from tierfs.metadata.store import MetadataStore
-from tierfs.names import printable
-from tierfs.parallel import Attempts, Meter, OnProgress, unseen
-from tierfs.segments import positions
-from tierfs.segments.positions import MemberLedger, Position
+from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress, unseen
+from tierfs.base.words import names
+from tierfs.base.words.errors import Conflict, NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import DirectoryId, SegmentId
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.segments import positions
+from tierfs.engine.segments.positions import MemberLedger, Position
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ChunksMoved
-from tierfs.types import DirectoryId, SegmentId
 
 
 class OffloadRuns:

@@ -11,21 +11,21 @@ from typing import BinaryIO
 from uuid import UUID
 
 import tierfs
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, FileSource, StoredObject
-from tierfs.clock import Clock, SystemClock
-from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.ledger import block_reader, keys, transforms
-from tierfs.ledger.blocks import Deviations, plan_blocks
-from tierfs.ledger.index import LedgerIndex, encode_index
-from tierfs.ledger.keys import Role
-from tierfs.ledger.offloader import ReadableLedger
-from tierfs.names import printable
-from tierfs.osio import map_os_errors
+from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.system.osio import map_os_errors
+from tierfs.base.words.errors import DataLoss, InvalidRequest
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, FileSource, StoredObject
+from tierfs.engine.ledger import block_reader, keys, transforms
+from tierfs.engine.ledger.blocks import Deviations, plan_blocks
+from tierfs.engine.ledger.index import LedgerIndex, encode_index
+from tierfs.engine.ledger.keys import Role
+from tierfs.engine.ledger.offloader import ReadableLedger
 from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.offload import BLOCK_BYTES
 from tierfs.tiering.ledgers.source import LedgerSource
-from tierfs.types import ByteRange
 
 _SPOOL = "a temporary file"
 

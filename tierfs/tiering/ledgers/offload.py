@@ -15,31 +15,31 @@ from itertools import chain, islice
 from uuid import UUID
 
 import tierfs
-from tierfs import ranges
-from tierfs.byte_times import ByteTimes
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound
-from tierfs.ledger import keys as object_keys
-from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
-from tierfs.ledger.keys import Role
-from tierfs.metadata import chains, changes, chunk_times, directories, entries
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.entries import StoredEntries
-from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import INTENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import as_word, printable
-from tierfs.segments import ledgers as ledger_attempts
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.byte_times import ByteTimes
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.base.words.names import as_word, printable
+from tierfs.base.words.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
+from tierfs.engine.ledger import keys as object_keys
+from tierfs.engine.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
+from tierfs.engine.ledger.keys import Role
+from tierfs.engine.metadata import chains, changes, chunk_times, directories, entries
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.entries import StoredEntries
+from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import INTENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import ledgers as ledger_attempts
 from tierfs.tiering import objects
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
-from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 
 # Size of a block: Pulsar's default.
 BLOCK_BYTES = 64 * MIB
@@ -282,7 +282,7 @@ def _is_good(chunk: ChunkRecord) -> bool:
 
 
 def _ledger_id(segment: SegmentRecord) -> int:
-    number = tierfs.names.ledger_id(segment.name)
+    number = tierfs.base.words.names.ledger_id(segment.name)
     return segment.id if number is None else number
 
 

@@ -12,9 +12,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import Source
-from tierfs.ledger.blocks import FORMAT_1, BlockHeader, BlockPlan, padding
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.engine.chunkstore.protocol import Source
+from tierfs.engine.ledger.blocks import FORMAT_1, BlockHeader, BlockPlan, padding
 
 # Entries framed in one step, each as a view: the views of a whole block would take ten times its memory.
 _FRAMED_TOGETHER = 4096

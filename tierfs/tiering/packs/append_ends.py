@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tierfs.errors import Fenced, TierfsError, Unavailable, Unconfirmed
-from tierfs.names import printable
-from tierfs.segments.group_commit import AppendCall, PendingCommit
-from tierfs.segments.writer import SegmentWriter
-from tierfs.system import deadlines
-from tierfs.system.deadlines import Deadline
-from tierfs.types import ByteRange
+from tierfs.base.system import deadlines
+from tierfs.base.system.deadlines import Deadline
+from tierfs.base.words.errors import Fenced, TierfsError, Unavailable, Unconfirmed
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.segments.group_commit import AppendCall, PendingCommit
+from tierfs.engine.segments.writer import SegmentWriter
 
 # Appends of a pool whose deadlines differ by less end together: a pool of each would write and send its bytes as often.
 # A guess.

@@ -28,29 +28,29 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from tierfs import ranges
-from tierfs.checksum import Buffer, GridBuilder, crc32c
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.config import AckSettings
-from tierfs.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, unexpected
-from tierfs.journal import publish
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import changes, directories, tables
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
-from tierfs.segments.active_chunk import ChunkDescriptors
-from tierfs.segments.append import PendingAppend
-from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
-from tierfs.segments.ownership import StaleBase
-from tierfs.system import deadlines, guards
-from tierfs.system.deadlines import Deadline, Monotonic
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.checksum import Buffer, GridBuilder, crc32c
+from tierfs.base.options.config import AckSettings
+from tierfs.base.system import deadlines, guards
+from tierfs.base.system.deadlines import Deadline, Monotonic
+from tierfs.base.words.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, unexpected
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ObjectId
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.journal import publish
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments.active_chunk import ChunkDescriptors
+from tierfs.engine.segments.append import PendingAppend
+from tierfs.engine.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
+from tierfs.engine.segments.ownership import StaleBase
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import append_ends
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import MAX_PACK_ENTRIES, ByteRange, ObjectId
 
 log = logging.getLogger(__name__)
 

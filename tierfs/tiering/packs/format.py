@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
-from tierfs import object_names
-from tierfs.byte_times import ByteTimes, TimedBytes
-from tierfs.checksum import Buffer, crc32c, twice
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss
-from tierfs.metadata import chains, changes, tables
-from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.metadata.untrusted import MAX_OFFSET
-from tierfs.names import printable
-from tierfs.types import MAX_PACK_ENTRIES, MIB, AttemptId, ByteRange, ObjectId, SegmentId, Tier
+from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
+from tierfs.base.bytes.checksum import Buffer, crc32c, twice
+from tierfs.base.words import object_names
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MAX_PACK_ENTRIES, MIB, AttemptId, ByteRange, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import chains, changes, tables
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.metadata.untrusted import MAX_OFFSET
 
 PACKS_PREFIX = "packs/"
 

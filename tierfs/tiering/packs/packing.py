@@ -14,19 +14,20 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tierfs import names
-from tierfs.byte_times import TimedBytes
-from tierfs.checksum import Stretch, joined
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import directories, tables
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.parallel import Allowance
+from tierfs.base.bytes.byte_times import TimedBytes
+from tierfs.base.bytes.checksum import Stretch, joined
+from tierfs.base.bytes.parallel import Allowance
+from tierfs.base.words import names
+from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
+from tierfs.base.words.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction
@@ -34,7 +35,6 @@ from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, sources_of, times_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
 
 T = TypeVar("T")
 

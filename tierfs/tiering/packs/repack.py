@@ -13,18 +13,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from tierfs import names
-from tierfs.checksum import crc32c, grid_of
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.config import OffloadSettings
-from tierfs.errors import TierfsError
-from tierfs.metadata import chains, chunk_times, directories, tables
-from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.base.bytes.checksum import crc32c, grid_of
+from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words import names
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import ChunkState, ObjectId, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.metadata import chains, chunk_times, directories, tables
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.reading.view import in_object
@@ -39,7 +40,6 @@ from tierfs.tiering.packs.format import (
     pack_name,
     read_index,
 )
-from tierfs.types import ChunkState, ObjectId, SegmentId, Tier
 
 # Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
 _ROWS = 2000

@@ -1,0 +1,47 @@
+"""Manual pages: one for each command, with its --help text."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from tierfs.faces.cli.commands.man import pages
+from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.session import Session
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    return dict(pages())
+
+
+def test_every_command_has_a_page_with_its_options(found: dict[str, str]) -> None:
+    with click.Context(cli, info_name="tierfs", obj=Session()) as ctx:
+        for section in SECTIONS.values():
+            for name, entry in section.items():
+                page = found[f"tierfs-{name}.1"].replace("\\-", "-")
+                assert entry.line.rstrip(".") in page
+                command = cli.get_command(ctx, name)
+                assert command is not None
+                options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+                assert all(one.opts[0] in page for one in options), name
+    assert "tierfs-ledger-append.1" in found
+    assert "6  fenced by a newer owner" in found["tierfs.1"]
+
+
+def test_troff_understands_them(found: dict[str, str], tmp_path: Path) -> None:
+    lines = [line for page in found.values() for line in page.splitlines()]
+    known = (".TH", ".SH", ".PP", ".nf", ".fi", ".TP", ".B ", ".BR")
+    assert [line for line in lines if line.startswith((".", "'")) and not line.startswith(known)] == []
+    assert not any("\b" in line for line in lines)
+    if shutil.which("groff") is None:
+        pytest.skip("no groff here")
+    for name, text in found.items():
+        (tmp_path / name).write_text(text)
+    words = ["groff", "-man", "-Tutf8", "-k", "-ww", "-z", *sorted(map(str, tmp_path.iterdir()))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,1 +1,0 @@
-"""Parts of the mount alone, and its log."""

@@ -1,0 +1,177 @@
+"""A process has one JVM of Spark at a time, and a module a session of it, on stores and mounts as in tests/mount.
+
+A module uses `spark`, with two threads of its own, or `cluster_spark`, on two workers. The JVM is kept for the next
+module that wants its like: it is warm after 20 s, as the first job of each kind takes ten times as long as the next.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.mount.conftest import mount, store
+from tests.pipeline.spark import warm_python
+from tests.servers.process import ServerError
+from tests.servers.spark_cluster import ROOT, SparkCluster
+
+__all__ = ["cluster_spark", "kept_jvm", "mount", "spark", "spark_cluster", "store"]
+
+STOP_S = 90
+
+SETTINGS = {
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # A query of a test runs once: compiling it, and planning it again while it runs, takes longer.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    # Splits smaller than a source file: Spark's tasks begin in the middle of segments.
+    "spark.sql.files.maxPartitionBytes": "128k",
+    # Task attempts on one machine are not repeated, so that an error is the first one.
+    "spark.task.maxFailures": "1",
+}
+
+
+ON_A_CLUSTER = {
+    # Tasks are repeated, and run twice, as on any cluster.
+    "spark.task.maxFailures": "4",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.01",
+    # Time alone makes a task slow, not rows per second.
+    "spark.speculation.efficiency.enabled": "false",
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    # Tasks import tierfs, and functions of these tests.
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    # The first task waits for both executors, so that both get some.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+}
+
+
+class KeptJvm:
+    """The JVM of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self._master = ""
+        self._first: SparkSession | None = None
+
+    @contextmanager
+    def session(self, master: str, work: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+        """A session on a master, in the JVM that is there for it: its configuration, views and queries are its own."""
+        if self._first is None or self._master != master:
+            self.end()
+            self._master, self._first = master, start(master, work, settings)
+        first, session = self._first, self._first.newSession()
+        yield session
+        if self._first is not first:  # a test ended it
+            return
+        assert not session.streams.active, "a query was left"
+        for table in session.sql("SHOW TABLES").collect():  # tables are there for all sessions of a JVM
+            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.tableName}")
+
+    def end(self) -> None:
+        """End it; idempotent."""
+        first, self._first = self._first, None
+        if first is not None:
+            end(first)
+
+
+KEPT = KeptJvm()
+
+
+@pytest.fixture(scope="session")
+def kept_jvm() -> Iterator[KeptJvm]:
+    """It ends with the run."""
+    yield KEPT
+    KEPT.end()
+
+
+@pytest.fixture(scope="module")
+def spark(kept_jvm: KeptJvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two threads."""
+    with kept_jvm.session("local[2]", tmp_path_factory.mktemp("spark"), SETTINGS) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers of one core, started once for the run."""
+    require_java()
+    server = SparkCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        server.start()
+    except ServerError as exc:
+        pytest.fail(str(exc), pytrace=False)
+    yield server
+    KEPT.end()
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster_spark(
+    kept_jvm: KeptJvm, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A session with an executor on each worker."""
+    settings = SETTINGS | ON_A_CLUSTER
+    with kept_jvm.session(spark_cluster.master, tmp_path_factory.mktemp("spark"), settings) as session:
+        yield session
+
+
+def require_java() -> None:
+    """Fail the test, with the remedy, if there is no Java."""
+    if shutil.which("java") is None:
+        pytest.fail("Spark needs Java: mount_helpers/install-deps spark", pytrace=False)
+
+
+@contextmanager
+def open_session(master: str, work: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session with a JVM of its own, with files in `work`; both end with the block. The kept one ends before."""
+    KEPT.end()
+    session = start(master, work, settings)
+    try:
+        yield session
+    finally:
+        end(session)
+
+
+def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
+    """Start a JVM and its first session."""
+    require_java()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_LOCAL_DIRS", str(work))
+        patch.setenv("TMPDIR", str(work))  # replicas of buckets lie in the directory of temporary files
+        patch.setenv("PYSPARK_PYTHON", warm_python.program())
+        patch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+        patch.delenv("SPARK_HOME", raising=False)
+        builder = SparkSession.builder.master(master).appName("tierfs")
+        for name, value in {**settings, "spark.sql.warehouse.dir": str(work / "warehouse")}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")  # a test that provokes an error sees it as an exception
+    return session
+
+
+def end(session: SparkSession) -> None:
+    """Stop the session and the JVM, which Spark would leave to the interpreter's end."""
+    session.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.proc.stdin.close()
+    gateway.proc.wait(STOP_S)

@@ -1,0 +1,60 @@
+"""Spark Connect: source, sink, streams and jobs in a session whose driver is a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.spark import warm_python
+from tests.pipeline.spark.conftest import require_java
+from tests.servers.spark_cluster import ROOT
+from tests.verbs import fill
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.store import open_store
+
+TIMEOUT_S = 240
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S + 30)
+def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path) -> None:
+    for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):  # of PySpark's extra `connect`
+        pytest.importorskip(name)
+    require_java()
+    path, files = tmp_path / "store", tmp_path / "files"
+    init_store(path, ColdChoice())
+    with open_store(path) as store:
+        for number in range(3):
+            fill(store.engine, f"d/s{number}", iter([b"line %d\n" % number]))
+    files.mkdir()
+    (files / "f").write_text("file\n")
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.spark.connect.session", str(path), str(files)],
+        cwd=tmp_path,
+        env=os.environ | environment | {"PYSPARK_PYTHON": warm_python.program()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes.pop("export").startswith("InvalidRequest: an export moves files by the driver's Java")
+    assert outcomes.pop("missing").startswith("AlreadyExists: 1 of the segments exist already")
+    assert outcomes == {
+        "read": ["line 0", "line 1", "line 2"],
+        "write": 2,
+        "stream": 3,
+        "scrub": 3,
+        "report": True,
+        "rebuild": {"rebuilt": 0, "failed": 0},
+        "ingest": 2,
+        "ingest files": 1,
+    }

@@ -1,0 +1,63 @@
+"""What an older Spark, and options that tierfs does not have, are answered. No session is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.pipeline import commands as pipeline
+from tierfs.pipeline import spark as ours
+from tierfs.pipeline.spark import errors, unknown_options
+from tierfs.pipeline.spark.errors import TierfsException
+from tierfs.pipeline.spark.options import ReadOptions, StreamOptions
+from tierfs.pipeline.spark.write_options import WriteOptions
+
+PLACE = {"store": "/srv/store", "path": "logs"}
+
+
+def test_a_spark_without_sources_in_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "SPARK", (3, 5))
+    needs = r"needs PySpark 4\.0, and this is .*upgrade PySpark"
+    with pytest.raises(TierfsException, match=needs):
+        ours.register(None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="tierfs pipeline needs PySpark 4"):
+        pipeline._check_output(None)
+
+
+READS = {
+    "maxOffsetsPerTrigger": "known: store",  # a batch has no trigger
+    "charset": "use encoding",
+    "numPartitions": "use minPartitions",
+    "lineSeperator": "known: store",
+    "lineSepp": "use lineSep",
+    "recursivefilelookups": "use recursiveFileLookup",
+    "startingOffsets": "it is for streams",
+    "maxBytesPerTrigger": "it is for streams",
+    "header": "known: store",
+}
+
+
+@pytest.mark.parametrize(("name", "remedy"), READS.items())
+def test_an_unknown_option_of_a_batch(name: str, remedy: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"no option {name}") as caught:
+        ReadOptions.of({**PLACE, name: "1"})
+    assert (caught.value.remedy or "").startswith(remedy)
+
+
+def test_an_unknown_option_of_a_stream_and_of_a_write() -> None:
+    with pytest.raises(InvalidRequest, match="no option maxOffsetsPerTrigger") as caught:
+        StreamOptions.of({**PLACE, "maxOffsetsPerTrigger": "10"})
+    assert caught.value.remedy == "use maxBytesPerTrigger"
+    with pytest.raises(InvalidRequest, match="no option charset") as caught:
+        WriteOptions.of({**PLACE, "charset": "latin-1"})
+    assert (caught.value.remedy or "").startswith("known: "), "a write has no encoding"
+
+
+def test_each_hint_names_an_option() -> None:
+    known = {name.lower() for name in unknown_options._SAME.values()}
+    everything = remedy = unknown_options.remedy_for("?", ["a", "b"], [])
+    assert remedy == everything == "known: a, b"
+    with pytest.raises(InvalidRequest) as caught:
+        StreamOptions.of({**PLACE, "nothing like it": "1"})
+    listed = (caught.value.remedy or "").lower()
+    assert all(name in listed for name in known)

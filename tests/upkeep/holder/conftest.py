@@ -1,0 +1,23 @@
+"""A store in fake time over a cold tier that fails on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tests.upkeep.holder.holding import FlakyStorage, TrioClock
+from tierfs.base.system.clock import ManualClock
+
+
+@pytest.fixture
+def storage() -> FlakyStorage:
+    return FlakyStorage(ManualClock())
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
+        yield opened

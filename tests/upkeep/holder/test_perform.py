@@ -1,0 +1,332 @@
+"""Performing a verb: done here, done by the holder, and done when either of them dies meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forked
+from tests.commands import tierfs
+from tests.mount.waiting import eventually
+from tests.stores import TestStore, open_test_store
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.bytes.parallel import Progress
+from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, StorageFull
+from tierfs.base.words.types import RequestState
+from tierfs.engine.metadata.holder_records import RequestRecord
+from tierfs.engine.metadata.tables import REQUESTS
+from tierfs.tiering.offload_command import OffloadReport
+from tierfs.upkeep.holder import requests, verbs
+from tierfs.upkeep.holder.lock import hold
+from tierfs.upkeep.holder.verbs import (
+    ACCEPT_LOSS,
+    BEFORE,
+    BEFORE_OFFSET,
+    CONSOLIDATE,
+    DRY_RUN,
+    EVICT,
+    FORCE,
+    GRACE_S,
+    KEEP,
+    OFFLOAD,
+    PLACE,
+    VERBS,
+    Options,
+    Verb,
+    perform,
+    request,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+DONE = OffloadReport(segments=1, objects=1, bytes=8, journal_entries=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("s", b"abcdefgh", seal=True)
+        yield opened
+
+
+def everything(_: RequestRecord) -> bool:
+    return True
+
+
+class Command(threading.Thread):
+    """A command that performs a verb, in a thread of its own."""
+
+    def __init__(self, store: TestStore, path: str, verb: Verb[Any] = OFFLOAD, options: Options | None = None) -> None:
+        super().__init__(daemon=True)
+        self._store = store
+        self._path = path
+        self._verb = verb
+        self._options = options or {}
+        self.seen: list[Progress] = []
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def ask(self) -> None:
+        """Start, and wait until the holder is asked."""
+        self.start()
+        assert eventually(lambda: rows(self._store) == 1)
+
+    def run(self) -> None:
+        try:
+            self.result = perform(self._store, self._verb, self._path, self._options, self.seen.append)
+        except Exception as exc:
+            self.error = exc
+
+
+def served(store: TestStore, command: Command) -> RequestRecord:
+    """The request of a command, carried out by a holder."""
+    server = verbs.server(store.cold_work())
+    with hold(store.paths.holder, store.clock):
+        command.ask()
+        asked = server.next()
+        assert asked is not None
+        server.carry_out(asked)
+        command.join(30)
+    return asked
+
+
+def rows(store: TestStore) -> int:
+    with store.metadata.read() as txn:
+        return txn.count(REQUESTS.name)
+
+
+def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
+    server = verbs.server(store.cold_work())
+    with hold(store.paths.holder, store.clock):
+        command = Command(store, "s")
+        command.ask()
+        asked = server.next()
+        assert asked is not None
+        requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s", 1, 2, "ledger"))
+        assert eventually(lambda: Progress(3, 8, "s", 1, 2, "ledger") in command.seen)
+        server.carry_out(asked)
+        command.join(30)
+    assert command.result == DONE
+    assert rows(store) == 0
+
+
+def test_the_holders_error_is_the_commands(store: TestStore) -> None:
+    command = Command(store, "nowhere")
+    served(store, command)
+    assert isinstance(command.error, NotFound)
+    assert "nowhere" in str(command.error)
+
+
+def test_what_a_full_disk_kept_from_being_answered_is_done_again(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = verbs.server(store.cold_work())
+    number = requests.submit(store.metadata, "offload", "s", {})
+    taken = server.next()
+    assert taken is not None
+
+    def full(*_: object) -> None:
+        raise StorageFull("the disk of the metadata is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "finish", full)
+        with pytest.raises(StorageFull):
+            server.carry_out(taken)
+    assert server.may_have_next
+    again = server.next()
+    assert again is not None
+    server.carry_out(again)
+    assert requests.get(store.metadata, number).state is RequestState.DONE
+    assert server.next() is None
+    assert not server.may_have_next
+
+
+def test_a_request_whose_taking_may_have_been_written_is_taken_again(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit that marks it as running happened, and failed as far as the server knows."""
+    server = verbs.server(store.cold_work())
+    number = requests.submit(store.metadata, "offload", "s", {})
+    take_next = requests.take_next
+
+    def unsure(*args: Any) -> None:
+        take_next(*args)
+        raise StorageFull("the disk of the metadata is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "take_next", unsure)
+        with pytest.raises(StorageFull):
+            server.next()
+    assert server.may_have_next
+    again = server.next()
+    assert again is not None
+    assert again.id == number
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_holder_that_dies_is_no_failure(store: TestStore, taken: bool) -> None:
+    with hold(store.paths.holder, store.clock):
+        command = Command(store, "s")
+        command.ask()
+        if taken:
+            assert requests.take_next(store.metadata, everything) is not None
+    command.join(30)
+    assert command.result == DONE
+    assert rows(store) == 0
+
+
+def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
+    number = requests.submit(store.metadata, "offload", "s", {})
+    assert requests.take_next(store.metadata, everything) is not None
+    assert requests.take_next(store.metadata, everything) is None
+    assert requests.restart(store.metadata, everything) == 1
+    found = requests.take_next(store.metadata, everything)
+    assert found is not None
+    assert found.id == number
+
+
+def test_rows_are_what_a_holder_of_another_version_reads() -> None:
+    of_parts = ["offload part", "evict part"]
+    others = ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
+    assert sorted(VERBS) == sorted([*others, *of_parts])
+    assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
+    assert (BEFORE_OFFSET, KEEP) == ("before_offset", "keep")
+    uploads = [verb.name for verb in VERBS.values() if verb.uploads]
+    assert uploads == ["offload", "ledger offload", "offload part", "switch"]
+
+
+@pytest.mark.parametrize("verb", [CONSOLIDATE, EVICT], ids=lambda verb: verb.name)
+def test_a_dry_run_takes_no_lock(store: TestStore, verb: Verb[Any]) -> None:
+    store.offload()
+    with hold(store.paths.holder, store.clock):
+        perform(store, verb, "s", {DRY_RUN: "1"})
+    assert rows(store) == 0
+    assert store.segment("s").local.bytes == 8
+
+
+def test_a_verb_that_the_holder_does_not_know_is_an_error_of_the_command(store: TestStore) -> None:
+    command = Command(store, "s", Verb("sublimate", OFFLOAD.run, OffloadReport))
+    served(store, command)
+    assert isinstance(command.error, InvalidRequest)
+    assert "does not know 'sublimate'" in str(command.error)
+
+
+def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -> None:
+    with pytest.raises(Conflict, match="no process holds"):
+        request(store, OFFLOAD, "s")
+    with hold(store.paths.holder, store.clock):
+        with pytest.raises(NotFound):
+            request(store, OFFLOAD, "nowhere")
+        number = request(store, OFFLOAD, "s")
+    assert requests.get(store.metadata, number).state is RequestState.WAITING
+
+
+ANSWER_S = 0.3
+
+LONGER_S = 1.0
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
+    monkeypatch.setattr(requests, "_ANSWER_S", ANSWER_S)
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("s", b"abcdefgh", seal=True)
+        yield opened
+
+
+def named_in(log: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in log.records if "has not answered" in record.getMessage()]
+
+
+def test_a_holder_that_takes_no_request_is_named_once(
+    impatient: TestStore, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("has not answered")
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.start()
+        assert eventually(lambda: len(named_in(caplog)) == 1)
+        time.sleep(LONGER_S)
+        assert len(named_in(caplog)) == 1
+        assert f"the store is held by process {os.getpid()} on " in named_in(caplog)[0]
+    command.join(30)
+    assert command.result == DONE
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_holder_at_work_is_named_only_if_it_was_stopped(
+    impatient: TestStore,
+    stopped: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    expected_warnings: list[str],
+) -> None:
+    expected_warnings.append("has not answered")
+    monkeypatch.setattr(verbs, "_is_stopped", lambda _: stopped)
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.ask()
+        assert requests.take_next(impatient.metadata, everything) is not None
+        time.sleep(LONGER_S)
+        assert len(named_in(caplog)) == stopped
+    command.join(30)
+
+
+def test_a_holder_busy_with_another_request_is_not_named(
+    impatient: TestStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = requests.submit(impatient.metadata, "gc", "", {})
+    assert requests.take_next(impatient.metadata, everything) is not None
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.start()
+        for done in range(int(LONGER_S / ANSWER_S) + 1):
+            requests.show_progress(impatient.metadata, other, Progress(done, 8, "s"))
+            time.sleep(ANSWER_S)
+    command.join(30)
+    assert named_in(caplog) == []
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    init_store(path, ColdChoice())
+    tierfs("config", "/", "offload_after=1d", store=path)
+    tierfs("append", "s", "--seal", store=path, stdin=b"x" * 1000)
+    tierfs("daemon", store=path)
+    pid = tierfs("--json", "status", store=path).json["holder"]["pid"]
+    monkeypatch.setenv("TIERFS_STORE", str(path))
+    error = tmp_path / "error"
+    try:
+        with stopped(pid), error.open("wb") as stderr:
+            streams = (os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY), stderr.fileno())
+            command = forked.start("tierfs", ["offload", "s"], os.environ, streams)
+            assert eventually(lambda: "has not answered" in error.read_text(), 20)
+            with pytest.raises(subprocess.TimeoutExpired):
+                command.wait(0.1)
+        assert command.wait(30) == 0
+        assert re.search(rf"held by process {pid} on \S+ \(tierfs .*daemon -f\)", error.read_text())
+        assert tierfs("--json", "info", "s", store=path).json["tiers"]["cold"]["bytes"] == 1000
+    finally:
+        os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,321 @@
+"""`tierfs recover --from-objects`: rebuild a store from its objects alone, when journal and checkpoints are lost too.
+
+It rebuilds bytes, not verbs: concatenated, truncated or deleted bytes may reappear; policies and seals do not. Crash
+order: objects read and linked on this disk alone -> epoch recorded -> slot won, in the range of that epoch, which voids
+the rest of the journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from tierfs.app.recovery import inventory, ledgers
+from tierfs.app.recovery.from_journal import reached, require_not_left
+from tierfs.app.recovery.inventory import Group, Inventory
+from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
+from tierfs.app.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segment, verified_cover
+from tierfs.app.setup import create
+from tierfs.app.setup.create import ColdChoice, warnings_of
+from tierfs.base.bytes.parallel import Meter, OnProgress, doing, unseen
+from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words import units
+from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
+from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, SegmentId
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal import epochs, reader, replay
+from tierfs.engine.journal.checkpoint import Checkpointer
+from tierfs.engine.journal.left import end_moving
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.journal.reader import JournalListing
+from tierfs.engine.metadata import batches, changes, directories, journal_state, tables, untrusted
+from tierfs.engine.metadata.batches import Versions
+from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
+from tierfs.engine.metadata.transaction import WriteTransaction
+
+_INVENTORY_NAME = "objects.jsonl"
+
+# Epochs that are skipped, for owners in a row that left neither an entry nor an object (a guess).
+_UNSEEN_OWNERS = 16
+
+_BATCHES_PER_COMMIT = 1000
+
+_CHANGED = (
+    "objects were written or deleted while they were read: another host used the bucket, and can only read it now; "
+    "to include its changes, recover from the objects once more, into another directory"
+)
+
+_UNCOMPARED = "whether objects were written or deleted while they were read is unknown: "
+
+# Asks whether the described journal may be ignored; raises when it may not.
+Confirm = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltStore:
+    """One segment that was made from objects."""
+
+    segment: str
+    wanted: str
+    """The name in its objects; another one had to be given if it differs from `segment`."""
+    start_offset: int
+    length: int
+    objects: int
+    lost: tuple[ByteRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FromObjectsReport:
+    """Result of a recovery from objects: rebuilt segments, and objects that were not linked."""
+
+    path: Path
+    store_id: str
+    store_epoch: int
+    cold_url: str
+    objects: int
+    bytes: int
+    rebuilt: tuple[RebuiltStore, ...]
+    left: tuple[LeftOver, ...]
+    unproven: tuple[str, ...] = ()
+    """Objects that were linked without a known CRC32C to compare them with."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """Highest epoch and sequence that the objects and the rest of the journal contain."""
+
+    epoch: int = 0
+    sequence: int = 0
+
+
+def recover_from_objects(
+    path: Path,
+    choice: ColdChoice,
+    report: OnProgress,
+    confirm: Confirm,
+    clock: Clock | None = None,
+    *,
+    takes_left: bool = False,
+) -> FromObjectsReport:
+    """Make a store in `path`, which must be missing or empty, from its objects.
+
+    Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
+    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, Fenced when another
+    recovery was faster, and storage errors; then nothing is left in `path`.
+    """
+    clock = clock or SystemClock()
+    paths = StorePaths(path.absolute())
+    with create.new_directory(paths), reached(choice, paths) as (location, storage):
+        listing = reader.list_journal(storage)
+        if not takes_left:
+            require_not_left(storage, listing)
+        if listing.last_slot:
+            confirm(_ignored(listing))
+        listed = inventory.take(storage, paths.root / _INVENTORY_NAME, report)
+        offloaded = ledgers.find(storage, listed.store_id, listed.left)
+        past = _past(storage, listing, listed, offloaded)
+        with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
+            rebuilding = Rebuilding(metadata, storage, location, report)
+            rebuilt = [*rebuilding.rebuild(listed, past), *rebuilding.rebuild_ledgers(listed, offloaded)]
+            listed.path.unlink()
+            create.create_files(paths)
+            create.prepare_settings(paths)
+            epoch = rebuilding.own(report)
+        create.write_settings(paths)
+        if takes_left:
+            end_moving(storage)
+        report(doing("listing the objects again"))
+        changed = _changed_meanwhile(storage, listed)
+    return FromObjectsReport(
+        path=paths.root,
+        store_id=listed.store_id,
+        store_epoch=epoch,
+        cold_url=location.url,
+        objects=rebuilding.objects,
+        bytes=sum(made.length - made.start_offset - _bytes(made.lost) for made in rebuilt),
+        rebuilt=tuple(rebuilt),
+        left=tuple(listed.left),
+        unproven=tuple(listed.unproven),
+        warnings=(*changed, *warnings_of(paths, location)),
+    )
+
+
+def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, ...]:
+    """Return a warning when the objects changed during the recovery.
+
+    The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, because an
+    exception would empty the new directory.
+    """
+    try:
+        return () if inventory.names_now(storage) == listed.names else (_CHANGED,)
+    except TierfsError as exc:
+        return (f"{_UNCOMPARED}{exc}",)
+    except KeyboardInterrupt:
+        return (f"{_UNCOMPARED}interrupted",)
+
+
+class Rebuilding:
+    """The making of one store from objects."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: OnProgress
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._location = location
+        self._meter = Meter(report)
+        self._unshared = 0
+        """Linked objects that hold one segment each."""
+        self._packs = Packs()
+        self._pack_ids: PackIds = {}
+
+    @property
+    def objects(self) -> int:
+        """Number of linked objects; a pack counts once for all its segments."""
+        return self._unshared + len(self._pack_ids)
+
+    def rebuild(self, listed: Inventory, past: _Past) -> list[RebuiltStore]:
+        """Link every segment, on this disk alone, without a change in the bucket."""
+        self._begin(listed, past)
+        self._meter.total_items = listed.segments
+        rebuilt = [made for group in listed.groups() if (made := self._segment(listed, group)) is not None]
+        self._batches(listed)
+        listed.left += listed.foreign()
+        return rebuilt
+
+    def rebuild_ledgers(self, listed: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
+        """Link every ledger, as `rebuild`."""
+        listed.bytes += sum(ledger.data.length_bytes for ledger in offloaded)
+        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(listed))
+        made = [
+            RebuiltStore(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
+            for plan in rebuilding.run(offloaded, listed.left)
+        ]
+        with self._metadata.write() as txn:  # the checkpoint contains the changes of these outbox entries
+            txn.delete_prefix(OUTBOX_NAME, b"")
+        self._unshared += len(made)
+        return made
+
+    def own(self, report: OnProgress = unseen) -> int:
+        """Win the bucket and write a self-contained checkpoint; return the epoch.
+
+        Raises Fenced when another recovery was faster.
+        """
+        publisher = Publisher(self._metadata, self._storage)
+        with self._metadata.write() as txn:
+            epoch = txn.store.store_epoch
+            state = replace(
+                txn.store.journal,
+                next_slot=journal_state.first_of(epoch),
+                published_sequence=txn.store.next_outbox - 1,
+            )
+            txn.update_store(journal=state)
+            newest_ms = max((segment.modified_ms for _, segment in txn.scan(SEGMENTS)), default=0)
+            if newest_ms:  # of the objects, as no owner tells when it wrote last
+                replay.see_time(txn, newest_ms)
+            changes.owner_begins(txn, socket.gethostname())
+        epochs.begin(self._storage, epoch, self._metadata.store_id, self._metadata.clock.now_ms())
+        publisher.publish(claims=True)
+        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint(report)
+        return epoch
+
+    def _begin(self, listed: Inventory, past: _Past) -> None:
+        """Write the first records of the store, in an epoch that no earlier owner can have."""
+        epoch = past.epoch + _UNSEEN_OWNERS
+        sequence = max(past.sequence, journal_state.first_of(epoch))
+        next_id = max(journal_state.first_of(epoch), listed.highest_segment + 1)
+        with self._metadata.write() as txn:
+            txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
+        with self._unpublished() as txn:
+            txn.put(LOCATIONS, tables.u32(self._location.id), self._location)
+            txn.update_store(cold_location_id=self._location.id)
+
+    @contextmanager
+    def _unpublished(self) -> Iterator[WriteTransaction]:
+        """Open a transaction whose changes get no journal entry: the checkpoint contains their result."""
+        with self._metadata.write() as txn:
+            first = txn.store.next_outbox
+            yield txn
+            for sequence in range(first, txn.store.next_outbox):
+                txn.delete(OUTBOX_NAME, tables.u64(sequence))
+
+    def _segment(self, listed: Inventory, group: Group) -> RebuiltStore | None:
+        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
+        self._meter(0, group.path, 1)
+        listed.left += damaged
+        listed.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
+        if not cover.chosen:
+            return None
+        listed.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
+        try:
+            with self._unpublished() as txn:
+                segment_id = _free_id(txn, group.segment_id)
+                suffix = not listed.has_name(group)
+                name, segment = make_segment(txn, segment_id, group.path, cover, grids, self._pack_ids, suffix=suffix)
+        except InvalidRequest as exc:
+            listed.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
+            return None
+        self._unshared += sum(not chosen.pack_bytes for chosen in cover.chosen)
+        return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+
+    def _batches(self, listed: Inventory) -> None:
+        """Record the versions that were committed, so that an application that repeats one does not write it twice."""
+        told: dict[str, list[Versions]] = defaultdict(list)
+        for each in listed.batches:
+            if each.store_id == listed.store_id:
+                told[each.application].append(each.versions)
+        applications = iter(told.items())
+        while some := list(islice(applications, _BATCHES_PER_COMMIT)):
+            with self._unpublished() as txn:
+                for application, versions in some:
+                    batches.restore(txn, application, Versions.union(versions))
+
+    def _metered(self, listed: Inventory) -> Meter:
+        self._meter.total_bytes = listed.bytes
+        return self._meter
+
+
+def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:
+    """Return the id in the objects, or a new one if a newer segment has it (from before ids jumped with each epoch)."""
+    if int(wanted) == ROOT_DIRECTORY or directories.segment(txn, wanted) is not None:
+        return SegmentId(txn.allocate_id())
+    return wanted
+
+
+def _ignored(listing: JournalListing) -> str:
+    """Describe the rest of a journal, for the question whether to ignore it."""
+    checkpoints = f"; checkpoints at {', '.join(map(str, sorted(listing.checkpoints)))}" if listing.checkpoints else ""
+    entries = units.count(len(listing.slots), "entry")
+    return f"a journal of {entries}, the newest in slot {listing.last_slot}{checkpoints}"
+
+
+def _past(storage: ChunkStorage, listing: JournalListing, listed: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
+    """Return the highest epoch and sequence of earlier owners; ours must be higher than both."""
+    seen = (listed.newest_epoch, listing.epoch, epochs.newest(storage))
+    past = _Past(epoch=max([*seen, *(ledger.epoch for ledger in offloaded)]))
+    if past.epoch > MAX_EPOCH:
+        raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
+    for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
+        for slot in sorted(items, reverse=True):
+            try:
+                newest = read(storage, items[slot])
+            except DataLoss:
+                continue
+            epoch, sequence = min(newest.store_epoch, MAX_EPOCH), min(newest.last_sequence, untrusted.MAX_ID // 2)
+            past = replace(past, epoch=max(past.epoch, epoch), sequence=max(past.sequence, sequence))
+            break
+    return past
+
+
+def _bytes(lost: tuple[ByteRange, ...]) -> int:
+    return sum(gap.length_bytes for gap in lost)

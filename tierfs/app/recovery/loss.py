@@ -1,0 +1,194 @@
+"""Settle segments after a loss (design §6): each ends where its bytes in the bucket do, and records its gaps.
+
+Chunks after the end of a segment are an unfinished concat and are unlinked; gaps become lost extents; the segment
+ends with its last chunk. Offsets after that may be written again, so writer epoch and inode are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from tierfs.base.bytes import ranges
+from tierfs.base.words import names
+from tierfs.base.words.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import batches, chains, changes, checksums, directories, tables, transaction
+from tierfs.engine.metadata.chain_edits import Editor
+from tierfs.engine.metadata.directories import Entry
+from tierfs.engine.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHECKSUMS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import delete, trash
+
+# Segments per transaction: some thousand rows, committed in well under a second.
+_BATCH_SEGMENTS = 500
+
+_BATCH_GARBAGE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLoss:
+    """A segment after the loss."""
+
+    segment: str
+    start_offset: int
+    length: int
+    sealed: bool
+    cut_bytes: int
+    """Bytes that the journal named beyond the new end. Later appends to an open segment are unknown."""
+    lost: tuple[ByteRange, ...]
+    """Missing ranges inside the segment."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known to be complete: it was sealed, and nothing is missing."""
+        return self.sealed and not self.cut_bytes and not self.lost
+
+
+@dataclass(slots=True)
+class _ColdChain:
+    """The ranges of a cold chain, compared with the segment's record."""
+
+    start: int
+    held: list[ByteRange] = field(default_factory=list)
+    lost: list[ByteRange] = field(default_factory=list)
+    beyond: list[ChunkRecord] = field(default_factory=list)
+    """Chunks outside the segment, or partly after its end."""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last byte of the chain."""
+        return self.held[-1].end if self.held else self.start
+
+    @property
+    def gaps(self) -> list[ByteRange]:
+        """Missing ranges before the end."""
+        return list(ranges.gaps(ByteRange(self.start, self.end), self.held))
+
+
+def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
+    """Settle every segment, some hundred per transaction, and yield the results; objects are due after `grace_ms`.
+
+    Segments that were removed, in the trash or not, are settled, but not yielded.
+    """
+
+    def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
+        return [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
+
+    for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
+        yield from (loss for loss in losses if not names.is_removed(loss.segment))
+    _recount_trash(metadata)
+
+
+def _recount_trash(metadata: MetadataStore) -> None:
+    """Take what was lost out of the sums of removals."""
+    with metadata.read() as view:
+        entries = [each.entry for each in trash.removed(view)]
+    for entry in entries:
+        with metadata.write() as txn:
+            trash.recount(txn, entry, delete.count(txn, entry).sums)
+
+
+def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
+    """Undo the batches that a journal begins and does not end; return their number.
+
+    Their commit was never acknowledged. Their segments are deleted, with objects due after `grace_ms`.
+    """
+    with metadata.read() as view:
+        begun = batches.begun(view)
+    for record in begun:
+        with metadata.write() as txn:
+            for number in record.segment_ids:
+                segment = directories.segment(txn, SegmentId(number))
+                if segment is not None:
+                    directories.queue(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+            batches.drop(txn, record)
+    if begun:
+        delete.dismantle_removed(metadata, cold_due_ms=metadata.clock.now_ms() + grace_ms)
+    return len(begun)
+
+
+def drop_false_garbage(metadata: MetadataStore) -> int:
+    """Drop garbage whose object is linked, and return their number: a journal cut inside a change may name both."""
+
+    def work(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> int:
+        linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
+        return sum(txn.delete(GARBAGE.name, key) for key in linked)
+
+    return sum(transaction.batches(metadata.write, GARBAGE, _BATCH_GARBAGE, work))
+
+
+def drop_unlinked_checksums(metadata: MetadataStore) -> int:
+    """Drop checksums of objects that a cut journal never linked; return the number of objects."""
+    dropped, after = 0, 0
+    while True:
+        with metadata.write() as txn:
+            numbers = list(islice(_objects_with_checksums(txn, after), _BATCH_GARBAGE))
+            for number in numbers:
+                if txn.get_raw(OBJECTS.name, tables.u64(number)) is None:
+                    checksums.delete(txn, number)
+                    dropped += 1
+        if len(numbers) < _BATCH_GARBAGE:
+            return dropped
+        after = numbers[-1]
+
+
+def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[ObjectId]:
+    """Yield the ids of objects after `after` that have a run, one seek each."""
+    while (key := next((key for key, _ in txn.scan_raw(CHECKSUMS.name, tables.u64(after + 1))), None)) is not None:
+        after = tables.read_u64(key)
+        yield ObjectId(after)
+
+
+def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> SegmentLoss:
+    cold = _cold_chain(txn, before)
+    segment = replace(
+        before,
+        length=cold.end,
+        joins=before.joins.until(cold.end),
+        inode=Inode(txn.allocate_id()),
+        writer_epoch=before.writer_epoch + 1,
+        generation=before.generation + 1,
+        recovered_ms=txn.now_ms,
+        changed_ms=txn.now_ms,
+    )
+    changes.segment_changed(txn, segment)
+    editor, gaps = Editor(txn, segment), cold.gaps
+    _drop(txn, editor, cold.beyond, due_ms)
+    segment = editor.fill_gaps(gaps).segment
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    return SegmentLoss(
+        segment=directories.path_of(txn, segment.parent_id, segment.name),
+        start_offset=segment.start_offset,
+        length=segment.length,
+        sealed=segment.sealed,
+        cut_bytes=before.length - segment.length,
+        lost=tuple(sorted([*cold.lost, *gaps])),
+    )
+
+
+def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> _ColdChain:
+    """Compare the chain with the segment's record, in one walk."""
+    cold = _ColdChain(segment.start_offset)
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        readable = chunk.range.intersect(segment.range)
+        if not readable or chunk.end_offset > segment.length:
+            cold.beyond.append(chunk)
+        if not readable:
+            continue
+        ranges.add(cold.held, readable)
+        if chunk.lost:
+            cold.lost.append(readable)
+    return cold
+
+
+def _drop(txn: WriteTransaction, editor: Editor, beyond: list[ChunkRecord], due_ms: int) -> None:
+    """Unlink chunks outside the segment; cut one that crosses its end."""
+    after = changes.cold_unlinked(txn, editor.segment.id, [chunk.start_offset for chunk in beyond])
+    for chunk in reversed(beyond):
+        if chunk.range.intersect(editor.segment.range):
+            editor.cut_end(chunk)
+        else:
+            editor.remove(Tier.COLD, [chunk], due_ms=due_ms, after_sequence=after)

@@ -1,0 +1,173 @@
+"""Locations: the connections of one open store, one to each of its locations. Part of the composition root.
+
+Everything of a process that reads or writes a location gets its storage here, and follows it to another place (see
+chunkstore/located.py). Shared state: the connections, by location; a connection to a place that was left is closed,
+once the one to the present place is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakSet
+
+from tierfs.app.setup import connect
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.metrics import MetricSink
+from tierfs.base.words.errors import NotDirectory, NotFound, Unavailable
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.link import Link
+from tierfs.engine.chunkstore.located import LocatedStorage, same_place
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal.cold_identity import wrong_cold_tier
+from tierfs.engine.metadata import policies
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
+
+
+@dataclass(slots=True)
+class PlaceConnection:
+    """A connection to a place."""
+
+    location: LocationRecord
+    bare: ChunkStorage
+    wrapped: ChunkStorage | None = None
+    """With its wrappers, once somebody needs them: `status` asks the provider alone."""
+
+    def close(self) -> None:
+        """Close it."""
+        (self.wrapped or self.bare).close()
+
+
+class Locations:
+    """The connections of one open store. Thread-safe."""
+
+    def __init__(
+        self, metadata: MetadataStore, store: Path, settings: ColdSettings, metrics: Callable[[], MetricSink]
+    ) -> None:
+        """`metrics` makes those of the process, which the first connection needs."""
+        self._metadata = metadata
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        """Held for looks at the tables below, never while a connection is made."""
+        self._making: dict[LocationId, threading.Lock] = {}
+        """Held while a location is connected, which may wait for a server."""
+        self._connected: dict[LocationId, PlaceConnection] = {}
+        self._links: dict[LocationId, tuple[LocationRecord, Link]] = {}
+        self._following: dict[LocationId, LocatedStorage] = {}
+        self._all: WeakSet[LocatedStorage] = WeakSet()
+
+    def forget(self) -> None:
+        """Connect again in a child of fork: two processes on one connection would read each other's answers."""
+        self._lock = threading.Lock()
+        self._making, self._connected, self._following = {}, {}, {}
+        for located in self._all:
+            located.forget()
+
+    def renew(self, settings: ColdSettings) -> None:
+        """Connect again with the next calls, so that these settings and new credentials count.
+
+        Connections of now end with their last use.
+        """
+        with self._lock:
+            self._connected, self._settings = {}, settings
+            everywhere = list(self._all)
+        for located in everywhere:
+            located.renew()
+
+    def storage_of(self, location_id: LocationId) -> LocatedStorage:
+        """Return the storage of a location, wherever that is. Raises NotFound for an unknown one."""
+        located = self._following.get(location_id)
+        if located is None:
+            with self._metadata.read() as txn:
+                location = policies.location(txn, location_id)
+            with self._lock:  # threads ask at the same time, and one connection is enough
+                located = self._following.get(location_id)
+                if located is None:
+                    located = self._following[location_id] = self._located(location, follows=True)
+        return located
+
+    def at(self, location: LocationRecord) -> LocatedStorage:
+        """Return the storage of a location at one place: work whose parts belong together fails once it is left."""
+        with self._lock:
+            return self._located(location, follows=False)
+
+    def tried_once_at(self, location: LocationRecord) -> LocatedStorage:
+        """Do as `at`, for calls that are not repeated: their caller asks again by itself."""
+        return LocatedStorage(self._metadata, _TriedOnce(self), location, follows=False)
+
+    def provider_at(self, location: LocationRecord) -> ChunkStorage:
+        """Return the provider of a place, without its wrappers."""
+        return self.connection_at(location).bare
+
+    def connected(self, location: LocationRecord) -> ChunkStorage:
+        """See Connector.connected."""
+        connection = self.connection_at(location)
+        with self._lock:
+            if connection.wrapped is None:
+                link = self.link(location)
+                connection.wrapped = connect.wrapped(connection.bare, location, self._settings, self._metrics(), link)
+            return connection.wrapped
+
+    def link(self, location: LocationRecord) -> Link:
+        """See Connector.link."""
+        known = self._links.get(location.id)
+        if known is None or not same_place(known[0], location):
+            known = self._links[location.id] = (location, connect.link_of(location))
+        return known[1]
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        with self._lock:
+            connected, self._connected, self._following = self._connected, {}, {}
+            everywhere = list(self._all)
+        for located in everywhere:
+            located.close()
+        for each in connected.values():
+            each.close()
+
+    def _located(self, location: LocationRecord, *, follows: bool) -> LocatedStorage:
+        located = LocatedStorage(self._metadata, self, location, follows=follows)
+        self._all.add(located)
+        return located
+
+    def connection_at(self, location: LocationRecord) -> PlaceConnection:
+        """Return the connection to a place. Work that stays where it is shares it with what follows."""
+        with self._lock:
+            making = self._making.setdefault(location.id, threading.Lock())
+        with making:
+            before = self._connected.get(location.id)
+            if before is not None and same_place(before.location, location):
+                return before
+            made = self._connected[location.id] = PlaceConnection(location, self._provider(location))
+        if before is not None:
+            before.close()  # else a descriptor of it would keep a disk that is left from being unmounted
+        return made
+
+    def _provider(self, location: LocationRecord) -> ChunkStorage:
+        connect.require_allowed(location, self._settings)
+        try:
+            return connect.connect_bare(location, self._store, self._settings, sweep=self._metadata.clock)
+        except (NotFound, NotDirectory) as exc:
+            if not location.writable:
+                raise Unavailable(str(exc), remedy=exc.remedy) from exc
+            raise wrong_cold_tier(str(exc)) from exc
+
+
+@dataclass(frozen=True, slots=True)
+class _TriedOnce:
+    """Connects as the locations do, without repeated calls; see Connector."""
+
+    _locations: Locations
+
+    def connected(self, location: LocationRecord) -> ChunkStorage:
+        """See Connector.connected."""
+        return connect.tried_once(self._locations.provider_at(location))
+
+    def link(self, location: LocationRecord) -> Link:
+        """See Connector.link."""
+        return self._locations.link(location)

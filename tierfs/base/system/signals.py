@@ -1,0 +1,71 @@
+"""The signals of a process that serves: end, reload, or report its tasks.
+
+SIGTERM and SIGINT end. SIGHUP opens the log again, and reloads settings and credentials. SIGUSR1 writes all tasks and
+threads to the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import trio
+
+from tierfs.base.system import daemon_log
+
+log = logging.getLogger(__name__)
+
+# For trio.open_signal_receiver.
+HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+Reload = Callable[[], Awaitable[None]]
+
+
+async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None:
+    """Obey signals until one says to end. The error of a reload is logged; the old settings stay."""
+    async for number in signals:
+        if number == signal.SIGUSR1:
+            log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *stacks())))
+        elif number == signal.SIGHUP:
+            await _reload(reload)
+        else:
+            log.info("%s: ending", signal.Signals(number).name)
+            return
+
+
+async def _reload(reload: Reload) -> None:
+    try:
+        daemon_log.reopen()
+        await reload()
+    except Exception as exc:
+        log.error("SIGHUP: nothing was reloaded: %s", exc)
+    else:
+        log.info("SIGHUP: settings and credentials were reloaded")
+
+
+def _tasks() -> Iterator[str]:
+    """Yield the tree of trio's tasks, each with the line it waits in."""
+    root = trio.lowlevel.current_root_task()
+    if root is not None:
+        yield from _task_lines(root, 0)
+
+
+def _task_lines(task: trio.lowlevel.Task, depth: int) -> Iterator[str]:
+    frames = [f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{line})" for frame, line in task.iter_await_frames()]
+    yield f"{'  ' * depth}task {task.name}: {frames[-1] if frames else 'runs'}"
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from _task_lines(child, depth + 1)
+
+
+def stacks() -> Iterator[str]:
+    """Yield the stack of every thread."""
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        yield f"thread {thread.name}:"
+        yield from (line.rstrip("\n") for line in traceback.format_stack(frame))

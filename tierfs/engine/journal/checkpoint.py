@@ -1,0 +1,200 @@
+"""Checkpoint: the whole metadata at one position of the journal, in parts, manifest last.
+
+Crash order: intent committed -> parts created -> everything they contain published -> manifest created -> position
+moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one. A crash leaves parts without
+a manifest, which the next checkpoint deletes by their attempt, or an unconfirmed manifest, which the next one confirms,
+as the checkpoint is complete.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.journal.cold_identity import read_parsed
+from tierfs.engine.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.journal_state import CheckpointIntent, JournalState
+from tierfs.engine.metadata.records import RECORD_VERSION
+from tierfs.engine.metadata.store import MetadataStore, new_id
+
+log = logging.getLogger(__name__)
+
+# A part ends at this size of its changes, so that one more change keeps it below its limit of 8 MiB.
+_PART_BYTES = 4 * 1024 * 1024
+
+
+class Checkpointer:
+    """Writes checkpoints of one store. Used by the holder only."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, publisher: Publisher, every_entries: int
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._publisher = publisher
+        self._every_entries = every_entries
+
+    def checkpoint_if_due(self, report: OnProgress = unseen) -> bool:
+        """Write a checkpoint when enough entries were published since the last; return whether one was written."""
+        state = self._state()
+        if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
+            return False
+        self.checkpoint(report)
+        return True
+
+    def checkpoint(self, report: OnProgress = unseen) -> int:
+        """Write a checkpoint now; return its slot. Raises Fenced and what the storage raises."""
+        self._publisher.publish()
+        self._publisher.require_ownership()
+        self._resolve_crashed()
+        intent = self._intend()
+        if intent is None:
+            return self._state().checkpoint_slot
+        manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"))
+        self._publisher.publish()  # the journal first names changes in the parts that are newer than the slot
+        self._publisher.require_ownership()  # readers start at a manifest, so only the owner may write one
+        self._put_manifest(intent, manifest)
+        self._confirm(intent)
+        self.delete_superseded()
+        return intent.slot
+
+    def _put_manifest(self, intent: CheckpointIntent, manifest: pb.CheckpointManifest) -> None:
+        """Create the manifest, or accept that of this attempt: an answer may be lost after the server has stored it."""
+        name = checkpoint_name(intent.slot)
+        try:
+            self._storage.put(name, BufferSource(changes.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
+        except AlreadyExists:
+            if read_parsed(self._storage, name, changes.parse_manifest).attempt != intent.attempt:
+                raise
+
+    def _resolve_crashed(self) -> None:
+        """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without a manifest."""
+        crashed = self._state().checkpoint
+        if not crashed.attempt:
+            return
+        name = checkpoint_name(crashed.slot)
+        try:
+            manifest = read_parsed(self._storage, name, changes.parse_manifest)
+        except NotFound:
+            self._delete_parts(crashed)
+            return
+        if manifest.attempt == crashed.attempt:
+            self._confirm(crashed)
+
+    def _state(self) -> JournalState:
+        with self._metadata.read() as txn:
+            return txn.store.journal
+
+    def _intend(self) -> CheckpointIntent | None:
+        """Commit the intent of a checkpoint at the newest slot; return None when that checkpoint exists."""
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            if state.checkpoint_slot == state.next_slot - 1:
+                return None
+            intent = CheckpointIntent(
+                attempt=new_id(), slot=state.next_slot - 1, last_sequence=txn.store.next_outbox - 1
+            )
+            txn.update_store(journal=replace(state, checkpoint=intent))
+        return intent
+
+    def _write_parts(self, intent: CheckpointIntent, written: Meter) -> pb.CheckpointManifest:
+        with self._metadata.read() as txn:
+            manifest = pb.CheckpointManifest(
+                version=RECORD_VERSION,
+                store_id=txn.store.store_id,
+                store_epoch=txn.store.store_epoch,
+                slot=intent.slot,
+                attempt=intent.attempt,
+                last_sequence=txn.store.next_outbox - 1,
+                next_id=txn.store.next_id,
+                written_ms=txn.store.trusted_wall_ms,
+            )
+            for index, part in enumerate(_parts(changes.state_changes(txn), intent.attempt)):
+                data = changes.frame(part)
+                name = part_name(intent.slot, intent.attempt, index)
+                self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
+                manifest.part_crc32c.append(crc32c(data))
+                written(len(data), "writing a checkpoint", 1)
+            manifest.parts = len(manifest.part_crc32c)
+        return manifest
+
+    def _confirm(self, intent: CheckpointIntent) -> None:
+        with self._metadata.write() as txn:
+            self._publisher.require_place(txn)
+            state = txn.store.journal
+            moved = replace(
+                state,
+                checkpoint=CheckpointIntent(),
+                checkpoint_slot=intent.slot,
+                previous_checkpoint_slot=state.checkpoint_slot,
+            )
+            txn.update_store(journal=moved)
+
+    def superseded(self) -> Iterator[StoredObject]:
+        """Yield the journal's objects below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
+        keep_from = self._state().previous_checkpoint_slot
+        for item in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
+            slot = entry_slot(item.name)
+            checkpoint = checkpoint_slot(item.name)
+            part = part_of(item.name)
+            old_slot = slot is not None and slot <= keep_from
+            old_checkpoint = checkpoint is not None and checkpoint < keep_from
+            old_part = part is not None and part[0] < keep_from
+            if old_slot or old_checkpoint or old_part:
+                yield item
+
+    def kept(self) -> list[StoredObject]:
+        """Return superseded objects that could not be deleted; lists the bucket only if any were noted."""
+        return list(self.superseded()) if self._state().superseded_kept else []
+
+    def delete_superseded(self) -> PermissionDenied | None:
+        """Delete superseded objects; return the error where the key may not delete, which is not a failure.
+
+        Deletion stops at an object that is kept: slots are deleted in ascending order.
+        """
+        if not self._state().previous_checkpoint_slot:
+            return None
+        self._publisher.require_ownership()
+        superseded = self.superseded()
+        for item in superseded:
+            try:
+                self._storage.delete(item.name)
+            except PermissionDenied as exc:
+                log.info("superseded %s is kept, as it may not be deleted: %s", item.name, exc)
+                self._note_kept(1 + sum(1 for _ in superseded), str(exc))
+                return exc
+        self._note_kept(0, "")
+        return None
+
+    def _note_kept(self, count: int, error: str) -> None:
+        """Record the count for `status`, and for `gc`, which lists them."""
+        state = self._state()
+        if (state.superseded_kept, state.superseded_error) != (count, error):
+            with self._metadata.write() as txn:
+                noted = replace(txn.store.journal, superseded_kept=count, superseded_error=error)
+                txn.update_store(journal=noted)
+
+    def _delete_parts(self, crashed: CheckpointIntent) -> None:
+        """Delete the parts of a crashed checkpoint; where the key may not delete, they are superseded later."""
+        for item in list(self._storage.list(checkpoint_name(crashed.slot))):
+            if part_of(item.name) != (crashed.slot, crashed.attempt):
+                continue
+            try:
+                self._storage.delete(item.name)
+            except PermissionDenied as exc:
+                log.info("%s of a crashed checkpoint is kept, as it may not be deleted: %s", item.name, exc)
+
+
+def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:
+    for index, some in enumerate(ranges.groups(changes, pb.Change.ByteSize, _PART_BYTES)):
+        yield pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=index, changes=some)

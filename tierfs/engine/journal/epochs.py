@@ -1,0 +1,54 @@
+"""Store epochs that began, as objects of the bucket: no later recovery takes one of them again.
+
+An owner that made no object is named by its journal alone, and the journal may be lost. So each recovery creates
+`epochs/<epoch>`, create-only, before it wins a slot. A recovery that fails after that leaves the object: a number that
+nobody uses. Its name says all; its content is for people.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from datetime import UTC, datetime
+
+from tierfs.base.words.errors import AlreadyExists, Fenced
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.store import new_id
+
+EPOCHS_PREFIX = "epochs/"
+
+_NAME = re.compile(r"epochs/([0-9]{10})")
+_NOTE = "an owner of this tierfs store began this epoch; leave this object here"
+
+
+def named(name: str) -> int | None:
+    """Return the epoch in a name; None for other names, and for numbers that no owner reaches."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and int(match[1]) <= MAX_EPOCH else None
+
+
+def newest(storage: ChunkStorage) -> int:
+    """Return the newest epoch that began; 0 for none. Other names are ignored, as are numbers that no owner reaches."""
+    return max(filter(None, (named(item.name) for item in storage.list(EPOCHS_PREFIX))), default=0)
+
+
+def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int) -> None:
+    """Record that a new owner begins this epoch. Raises Fenced when another one did."""
+    began = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fields = {"tierfs": _NOTE, "store": store_id, "epoch": epoch, "host": socket.gethostname(), "began": began}
+    data = BufferSource(json.dumps(fields, indent=2).encode() + b"\n")
+    try:
+        storage.put(f"{EPOCHS_PREFIX}{epoch:010d}", data, metadata={ATTEMPT_KEY: new_id()})
+    except AlreadyExists as exc:
+        raise faster(epoch) from exc
+
+
+def faster(epoch: int) -> Fenced:
+    """Return the error of a recovery that lost a race."""
+    return Fenced(
+        f"another recovery took the bucket over meanwhile, with epoch {epoch}",
+        remedy="use the store it made, or recover again to replace it",
+    )

@@ -1,0 +1,73 @@
+"""Names of the journal's objects. Slots sort before checkpoints, so one listing finds both.
+
+Anybody who can write to the bucket chooses names: a number that no owner can reach makes it no name of a journal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tierfs.engine.metadata.journal_state import MAX_EPOCH, first_of
+
+JOURNAL_PREFIX = "journal/"
+
+# The last slot of the last owner there can be.
+MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
+
+# The note in a place that a cold tier is being moved to, until it has all of it.
+MOVING_NAME = f"{JOURNAL_PREFIX}moving"
+
+_SLOT = re.compile(r"journal/([0-9]{20})")
+_CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
+_LEFT = re.compile(r"journal/moved-([0-9]{20})")
+_PART = re.compile(r"journal/checkpoint-([0-9]{20})\.part-([0-9a-f]{32})-([0-9]{6})")
+
+
+def slot_name(slot: int) -> str:
+    """Return the object name of one journal entry."""
+    return f"{JOURNAL_PREFIX}{slot:020d}"
+
+
+def checkpoint_name(slot: int) -> str:
+    """Return the manifest name of the checkpoint that contains every slot up to `slot`."""
+    return f"{JOURNAL_PREFIX}checkpoint-{slot:020d}"
+
+
+def part_name(slot: int, attempt: str, index: int) -> str:
+    """Return the name of one part of a checkpoint; the attempt distinguishes it from parts of a crashed one."""
+    return f"{checkpoint_name(slot)}.part-{attempt}-{index:06d}"
+
+
+def left_name(slot: int) -> str:
+    """Return the name of the note in a place that was left when `slot` was its newest one.
+
+    It sorts behind all slots and checkpoints: the listing that proves ownership shows it, and older versions pass by.
+    """
+    return f"{JOURNAL_PREFIX}moved-{slot:020d}"
+
+
+def entry_slot(name: str) -> int | None:
+    """Return the slot in an entry's name, None for other names."""
+    return _slot(_SLOT.fullmatch(name))
+
+
+def checkpoint_slot(name: str) -> int | None:
+    """Return the slot in a manifest's name, None for other names."""
+    return _slot(_CHECKPOINT.fullmatch(name))
+
+
+def left_slot(name: str) -> int | None:
+    """Return the slot in a note's name, None for other names."""
+    return _slot(_LEFT.fullmatch(name))
+
+
+def part_of(name: str) -> tuple[int, str] | None:
+    """Return slot and attempt in a part's name, None for other names."""
+    match = _PART.fullmatch(name)
+    slot = _slot(match)
+    return None if match is None or slot is None else (slot, match[2])
+
+
+def _slot(match: re.Match[str] | None) -> int | None:
+    slot = 0 if match is None else int(match[1])
+    return slot if 0 < slot <= MAX_SLOT else None

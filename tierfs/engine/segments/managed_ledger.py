@@ -1,0 +1,257 @@
+"""ManagedLedger: entries go into the newest ledger of a directory; policy closes it, and the next one follows.
+
+Trimming deletes its oldest closed ledgers, in both tiers, each as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol
+
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.options.policy import Policy
+from tierfs.base.words import names
+from tierfs.base.words.errors import Closed, InvalidRequest, NotFound, Sealed, no_cold_tier
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import DirectoryId, EntryKind
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import ledgers, positions, streams
+from tierfs.engine.segments.delete import Deletion
+from tierfs.engine.segments.engine import Engine
+from tierfs.engine.segments.ledgers import Filling
+from tierfs.engine.segments.positions import MemberLedger, Position
+from tierfs.engine.segments.writer import SegmentWriter
+
+# Times the ledger may be found closed by another process before the entries are refused.
+_MAX_CLOSED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Durable entries of one ledger."""
+
+    segment: str
+    ledger_id: int
+    ids: range
+
+    @property
+    def first(self) -> Position:
+        """Return the position of the first entry."""
+        return Position(self.ledger_id, self.ids.start)
+
+    @property
+    def last(self) -> Position:
+        """Return the position of the last entry."""
+        return Position(self.ledger_id, self.ids.stop - 1)
+
+
+class PrefixOffloader(Protocol):
+    """Offloads the ledgers before a position."""
+
+    def __call__(self, path: str, before: Position, /) -> Position:
+        """Offload, and return the first position that is not offloaded; see ManagedOffload.offload_prefix."""
+        ...
+
+
+class ManagedLedger:
+    """The one writer of a managed ledger. Thread-safe; close it to let other processes write at once.
+
+    A ledger is closed in the commit of the entry that fills it (`ledger_entries`, `seal_bytes`), so that it can be
+    offloaded at once; the next one is created with the next entry.
+    """
+
+    def __init__(
+        self, engine: Engine, path: str, *, take_over: bool = False, offloader: PrefixOffloader | None = None
+    ) -> None:
+        """Open the newest ledger if it is open; nothing is created before the first entry.
+
+        Raises Sealed for one that was terminated, Conflict naming a live writer of its open ledger (unless
+        `take_over`), InvalidRequest for a segment.
+        """
+        self.path = names.join(names.split(path))
+        self._engine = engine
+        self._offloader = offloader
+        self._lock = threading.Lock()
+        self._policies = PolicyCache()
+        self._writer: SegmentWriter | None = None
+        self._closed = False
+        if not self.path:
+            raise InvalidRequest("a managed ledger needs a name: the directory that its ledgers are in")
+        newest = self._newest()
+        if newest is not None and not newest.segment.sealed:
+            self._writer = engine.open_ledger(self._name_of(newest), take_over=take_over)
+
+    def add(self, payloads: Sequence[Buffer]) -> Added:
+        """Append as many of these entries as the open ledger has room for, at least one; all of those or none.
+
+        Raises InvalidRequest without entries, Closed, Sealed once it is terminated, and what
+        SegmentWriter.append_entries raises.
+        """
+        if not payloads:
+            raise InvalidRequest("there is no entry to add")
+        with self._lock:
+            for _ in range(_MAX_CLOSED):
+                writer = self._open_writer()
+                try:
+                    added = self._add(writer, payloads)
+                except (NotFound, Sealed):  # closed by its age, or trimmed: try the next one
+                    self._leave(writer)
+                    continue
+                if added is not None:
+                    return added
+            raise Closed(f"managed ledger {printable(self.path)}: others keep closing its ledgers")
+
+    def add_entries(self, payloads: Sequence[Buffer]) -> list[Added]:
+        """Append all of these entries, over several ledgers if needed; raises as `add`, with earlier ledgers kept."""
+        added: list[Added] = []
+        while payloads:
+            added.append(self.add(payloads))
+            payloads = payloads[len(added[-1].ids) :]
+        return added
+
+    def roll(self) -> None:
+        """Close the open ledger, if there is one; the next entry starts another."""
+        with self._lock:
+            self._require_open()
+            if self._writer is not None:
+                self._close_ledger(self._writer)
+
+    def terminate(self) -> Position | None:
+        """Close all its ledgers for good; return the position of the last entry, None without one."""
+        with self._lock:
+            self._require_open()
+            if self._writer is not None:
+                self._leave(self._writer)
+            self._closed = True
+            return self._engine.terminate_managed_ledger(self.path)
+
+    def offload_prefix(self, before: Position) -> Position:
+        """Make the ledgers before a position cold; see ManagedOffload.offload_prefix.
+
+        Raises NoColdTier where no offload is configured, and Closed.
+        """
+        self._require_open()
+        if self._offloader is None:
+            raise no_cold_tier(f"offload of managed ledger {printable(self.path)}")
+        return self._offloader(self.path, before)
+
+    def close(self) -> None:
+        """Let other processes write; the open ledger stays open. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._writer is not None:
+                self._leave(self._writer)
+
+    def _add(self, writer: SegmentWriter, payloads: Sequence[Buffer]) -> Added | None:
+        """Append to the writer's ledger; None, with the ledger closed, when it is already due by policy."""
+        with self._engine.metadata.read() as txn:
+            segment = directories.segment_by_name(txn, writer.name)
+            policy, held = self._policies.of(txn, segment).values, ledgers.filling(txn, segment)
+            if held.is_full(policy) or streams.is_old(segment, policy, self._engine.metadata.clock.now_ms()):
+                count, fills = 0, True
+            else:
+                count, fills = _fitting(payloads, held, policy)
+        if not count:
+            self._close_ledger(writer)
+            return None
+        ids = writer.append_entries(payloads[:count], seal=fills)
+        if fills:
+            self._leave(writer)
+        last = names.split(writer.name)[-1]
+        ledger_id = names.ledger_id(last)
+        return Added(writer.name, segment.id if ledger_id is None else ledger_id, ids)
+
+    def _open_writer(self) -> SegmentWriter:
+        self._require_open()
+        if self._writer is None:
+            newest = self._newest()
+            if newest is None or newest.segment.sealed:
+                with self._engine.metadata.write() as txn:
+                    name = ledgers.make(txn, self.path)
+            else:
+                name = self._name_of(newest)
+            self._writer = self._engine.open_ledger(name)
+        return self._writer
+
+    def _newest(self) -> MemberLedger | None:
+        with self._engine.metadata.read() as txn:
+            directory_id = _directory(txn, self.path)
+            if directory_id is None:
+                return None
+            ledgers.require_not_terminated(txn, directory_id, self.path)
+            return positions.newest(txn, directory_id)
+
+    def _close_ledger(self, writer: SegmentWriter) -> None:
+        try:
+            writer.append_entries([], seal=True)
+        finally:
+            self._leave(writer)
+
+    def _leave(self, writer: SegmentWriter) -> None:
+        self._writer = None
+        self._engine.close_writer(writer)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"managed ledger {printable(self.path)} is closed")
+
+    def _name_of(self, member: MemberLedger) -> str:
+        return names.join((*names.split(self.path), member.segment.name))
+
+
+def _directory(txn: ReadTransaction, path: str) -> DirectoryId | None:
+    entry = directories.find(txn, path)
+    if entry is not None and entry.kind is not EntryKind.DIRECTORY:
+        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger", remedy="name its directory")
+    return None if entry is None else DirectoryId(entry.id)
+
+
+def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple[int, bool]:
+    """Return the number of these entries that a ledger has room for, and whether they fill it."""
+    for count, payload in enumerate(payloads, 1):
+        held = held.plus(len(payload))
+        if held.is_full(policy):
+            return count, True
+    return len(payloads), False
+
+
+# Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess).
+_TOGETHER = 20
+
+# Deletes one segment inside a transaction.
+Remove = Callable[[WriteTransaction, SegmentRecord], Deletion]
+
+
+def plan(txn: ReadTransaction, path: str, before: Position) -> Deletion:
+    """Return what `trim` would delete. Raises NotFound, InvalidRequest for a segment or a position outside of it."""
+    deletion = Deletion()
+    for segment in _closed_before(txn, path, before):
+        deletion = deletion.plus(segment)
+    return deletion
+
+
+def trim(metadata: MetadataStore, path: str, before: Position, remove: Remove) -> Deletion:
+    """Delete every closed ledger that lies wholly before a position, oldest first. Raises as `plan`."""
+    with metadata.read() as view:
+        segments = iter(_closed_before(view, path, before))
+    deletion = Deletion()
+    while batch := list(islice(segments, _TOGETHER)):
+        with metadata.write() as txn:
+            going = [segment for record in batch if (segment := directories.living_segment(txn, record.id)) is not None]
+            removals = [remove(txn, segment) for segment in going]
+        for segment, removal in zip(going, removals, strict=True):
+            deletion = replace(deletion.plus(segment), trash_due_ms=removal.trash_due_ms)
+    return deletion
+
+
+def _closed_before(txn: ReadTransaction, path: str, before: Position) -> list[SegmentRecord]:
+    members = positions.members(txn, positions.directory_of(txn, path))
+    return [member.segment for member in positions.closed_before(members, before, path)]

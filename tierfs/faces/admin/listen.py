@@ -1,0 +1,350 @@
+"""Open the sockets of the admin API, and serve until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from email.utils import formatdate
+from pathlib import Path
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tierfs.base.options.config import AdminSettings
+from tierfs.base.system import daemon_log, guards, osio, processes
+from tierfs.base.system.clock import Clock
+from tierfs.base.system.store_paths import ADMIN_NAME, StorePaths, require_trusted
+from tierfs.base.words import units
+from tierfs.base.words.errors import InvalidRequest, PermissionDenied, Unavailable
+from tierfs.base.words.names import printable
+from tierfs.faces.admin.appends import Appends
+from tierfs.faces.admin.bodies import Bodies
+from tierfs.faces.admin.guard import Admission
+from tierfs.faces.admin.offloads import Offloads
+from tierfs.faces.admin.protocol import BoundedProtocol
+from tierfs.faces.admin.pulsar.served import PulsarResources
+from tierfs.faces.admin.resources import Resources
+from tierfs.faces.admin.routes import application
+from tierfs.faces.python.store import Store, open_store
+from tierfs.upkeep.holder.lock import HeldElsewhere, Hold
+
+log = logging.getLogger(__name__)
+
+# Time for requests under way when the process is told to end.
+_END_S = 10.0
+
+_BACKLOG = 512
+
+# New connections over TCP in a second, where anybody may connect: each one that a stranger fills before he is refused
+# takes 2 ms of a processor, most of it in the kernel.
+_NEW_PER_S = 100
+
+# Pause where no connection can be accepted, as for want of descriptors (as asyncio).
+_FAILED_S = 1.0
+
+_TOKEN_BYTES = 32
+# Shorter ones can be guessed; 16 characters are 96 bits of what `tierfs` writes.
+_LEAST_TOKEN = 16
+# sockaddr_un(7) has 108 bytes with the NUL.
+_MOST_SOCKET_PATH = 107
+_MOST_PORT = 65535
+
+
+def serve_foreground(store_path: Path) -> None:
+    """Serve a store in a process of its own, until SIGTERM or SIGINT. Raises as `serve`, and what opening it raises."""
+    require_trusted(store_path)  # before a log is written there
+    with (
+        processes.reporting(StorePaths(store_path).log, ADMIN_NAME) as announce,
+        open_store(store_path) as store,
+    ):
+        settings = store._connection.store.settings.log
+        daemon_log.set_format(settings.level, settings.format)
+        processes.share_arenas()
+        asyncio.run(serve(store, announce))
+
+
+async def serve(store: Store, announce: Callable[[], None]) -> None:
+    """Serve a store until SIGTERM or SIGINT; SIGHUP reads its settings again.
+
+    Raises HeldElsewhere where another process serves it, InvalidRequest and PermissionDenied for settings that are
+    refused, Unavailable for an address that cannot be served.
+    """
+    inner = store._connection.store
+    settings = inner.settings.admin
+    with _held(inner.paths, inner.clock):
+        appends, offloads = Appends(inner, settings.writer_idle_s), Offloads(inner)
+        bodies = Bodies(settings.bodies_bytes, settings.body_bytes)
+        resources = Resources(store, appends, offloads, bodies)
+        for_pulsar = PulsarResources(inner, offloads, bodies, resources.in_thread)
+        resources.sample_metrics()
+        try:
+            with _unix_socket(inner.paths.admin_socket) as unix:
+                async with _Serving(application(resources, for_pulsar), settings) as serving:
+                    await serving.listen(unix, Admission(), peers_uid=os.geteuid())
+                    if settings.listen:
+                        await _listen_tcp(serving, inner.paths.root, settings)
+                    ended = _told_to_end(inner.reload)  # who is told that we serve may end us at once
+                    announce()
+                    await ended.wait()
+        finally:
+            await appends.close()
+            await asyncio.to_thread(offloads.close)
+
+
+class _Serving:
+    """The listeners and connections. An async context manager."""
+
+    def __init__(self, app: ASGIApp, settings: AdminSettings) -> None:
+        self._settings = settings
+        self._config = Config(
+            app,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="error",  # what strangers send is no news: it would turn the log over
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._listening: list[asyncio.Task[None]] = []
+        self._clock: asyncio.Task[None] | None = None
+
+    async def listen(
+        self, sock: socket.socket, admission: Admission, tls: ssl.SSLContext | None = None, peers_uid: int | None = None
+    ) -> None:
+        """Take connections of one socket."""
+        settings, config, state = self._settings, self._config, self._state
+
+        class _Bound(BoundedProtocol):
+            pass
+
+        _Bound.settings, _Bound.peers_uid = settings, peers_uid
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+        pause_s = 1 / _NEW_PER_S if peers_uid is None else 0
+        accepting = self._accept(sock, lambda: _Bound(config, state, {"admission": admission}), tls, pause_s)
+        self._listening.append(asyncio.get_running_loop().create_task(accepting))
+
+    async def _accept(
+        self,
+        sock: socket.socket,
+        bound: Callable[[], BoundedProtocol],
+        tls: ssl.SSLContext | None,
+        pause_s: float,
+    ) -> None:
+        """Serve the connections of a listener; close one too many before it costs anything, as a handshake of TLS does.
+
+        Each listener has its own limit: the owner's socket answers while strangers fill the other. A connection is
+        followed by a pause, but for those of a second, which may come at once; meanwhile others wait in the kernel.
+        """
+        loop = asyncio.get_running_loop()
+        serving = set[asyncio.Task[None]]()
+        due_s = loop.time() - 1
+        with closing(sock):
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(sock)
+                except OSError as exc:
+                    log.warning("no connection is accepted for %g s: %s", _FAILED_S, exc)
+                    await asyncio.sleep(_FAILED_S)
+                    continue
+                if len(serving) < self._settings.connections:
+                    task = loop.create_task(self._serve(connection, bound, tls))
+                    serving.add(task)
+                    task.add_done_callback(serving.discard)
+                else:
+                    connection.close()
+                due_s = max(due_s, loop.time() - 1) + pause_s
+                await asyncio.sleep(due_s - loop.time())  # requests have their turn in any case
+
+    async def _serve(
+        self, connection: socket.socket, bound: Callable[[], BoundedProtocol], tls: ssl.SSLContext | None
+    ) -> None:
+        """Serve a connection until it is lost."""
+        handshake_s = None if tls is None else self._settings.head_s
+        with suppress(OSError):  # of a handshake that fails, or takes too long
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+                bound, connection, ssl=tls, ssl_handshake_timeout=handshake_s
+            )
+            await protocol.lost.wait()
+
+    async def __aenter__(self) -> _Serving:
+        self._clock = asyncio.get_running_loop().create_task(self._tell_time())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for listening in self._listening:
+            listening.cancel()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=_END_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._clock is not None:
+            self._clock.cancel()
+
+    async def _tell_time(self) -> None:
+        while True:
+            self._state.default_headers = [
+                (b"date", formatdate(usegmt=True).encode()),
+                (b"x-content-type-options", b"nosniff"),
+                (b"cache-control", b"no-store"),
+            ]
+            await asyncio.sleep(1)
+
+
+@contextmanager
+def _held(paths: StorePaths, clock: Clock) -> Iterator[None]:
+    """Be the one process that serves the store's admin API."""
+    try:
+        held = Hold(paths.admin, clock)
+    except HeldElsewhere as exc:
+        raise HeldElsewhere(str(exc).replace("held", "served"), remedy="leave it to that process, or end it") from exc
+    try:
+        yield
+    finally:
+        held.release()
+
+
+@contextmanager
+def _unix_socket(path: Path) -> Iterator[socket.socket]:
+    """Bind the socket, which no other user may open; its file goes with the block."""
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a process that was killed: the lock is ours
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)  # the file is never, not even for a moment, another user's to connect to
+        try:
+            text = str(path)
+            sock.bind(text if len(text) <= _MOST_SOCKET_PATH else f"/proc/self/fd/{directory}/{path.name}")
+        except OSError as exc:
+            sock.close()
+            raise Unavailable(f"{printable(str(path))} cannot be bound: {exc.strerror}") from exc
+        finally:
+            os.umask(before)
+    finally:
+        os.close(directory)
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) -> None:
+    host, port = _address(settings.listen)
+    loopback = _is_loopback(host)
+    tls = _tls(root, settings)
+    if tls is None and not loopback:
+        raise InvalidRequest(
+            f"admin.listen = {printable(settings.listen)} is open to other machines, and would send the token in clear",
+            remedy="set admin.certificate and admin.key, or listen at 127.0.0.1",
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as exc:
+        raise Unavailable(
+            f"the admin API cannot be served at {printable(settings.listen)}: {exc.strerror or exc}",
+            remedy="set admin.listen to a free address of this machine",
+        ) from exc
+    names = {host.lower(), f"[{host.lower()}]", *settings.names.lower().split()}
+    if loopback:
+        names |= {"localhost", "127.0.0.1", "[::1]"}
+    await serving.listen(sock, Admission(_token(root / settings.token), frozenset(names)), tls)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    number = units.decimal(port, _MOST_PORT)
+    if not host or number is None:
+        raise InvalidRequest(f"admin.listen = {printable(text)!r} is not HOST:PORT", remedy="like 127.0.0.1:9160")
+    return host.strip("[]"), number
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
+    if not settings.certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        key = root / settings.key if settings.key else None
+        context.load_cert_chain(root / settings.certificate, key, password="")
+    except (OSError, ssl.SSLError, ValueError) as exc:
+        raise InvalidRequest(
+            f"admin.certificate {printable(settings.certificate)} cannot be used: {exc}",
+            remedy="name a certificate and its key, in PEM, without a password",
+        ) from exc
+    return context
+
+
+def _token(path: Path) -> str:
+    """Return the token of a file, which is made if it is missing. Raises PermissionDenied where others may read it."""
+    with osio.map_os_errors(str(path)), suppress(FileExistsError), osio.durable_file(path, os.O_EXCL) as file:
+        file.write(secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
+    with osio.map_os_errors(str(path)):
+        status = path.stat()
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+    if status.st_mode & 0o077 or status.st_uid != os.geteuid():
+        raise PermissionDenied(
+            f"the token in {printable(str(path))} may be read by others", remedy=f"chmod 600 {printable(str(path))}"
+        )
+    if len(token) < _LEAST_TOKEN or not token.isprintable() or " " in token:
+        raise InvalidRequest(
+            f"the token in {printable(str(path))} is none: at least {_LEAST_TOKEN} characters without blanks",
+            remedy="remove the file; the next start makes one",
+        )
+    return token
+
+
+def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
+    """Obey signals from now on, as system/signals.py has them; return what SIGTERM and SIGINT set."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def again() -> None:
+        daemon_log.reopen()
+        try:
+            reload()
+        except Exception as exc:
+            log.error("SIGHUP: nothing was reloaded: %s", exc)
+        else:
+            log.info("SIGHUP: settings and credentials were reloaded")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, again)
+    loop.add_signal_handler(signal.SIGUSR1, _log_threads)
+    guards.let_through()
+    return ended
+
+
+def _log_threads() -> None:
+    from tierfs.base.system.signals import stacks  # imports trio
+
+    log.info("threads:\n%s", "\n".join(stacks()))

@@ -1,0 +1,329 @@
+"""Define tierfs init and tierfs status.
+
+For a fenced store, status adds the ranges of bytes that only its disk holds, each with the command that exports it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.app import describe
+from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
+from tierfs.base.words import units
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import Ack, RequestState
+from tierfs.faces.cli import output
+from tierfs.faces.cli.group import ack_option, command, place_options, require_bucket, server_options
+from tierfs.faces.cli.mount_stats import WaitingMount, waiting_at
+from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.session import Session, as_json
+from tierfs.upkeep.holder.lock import mounts_of
+
+if TYPE_CHECKING:
+    from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
+    from tierfs.engine.segments.stat import Endangered
+    from tierfs.upkeep.holder.status import (
+        AdoptionStatus,
+        BacklogStatus,
+        JournalStatus,
+        LocalOnly,
+        StoreStatus,
+        TierStatus,
+    )
+
+
+# Ranges, and names of objects, in the text output; --json has all.
+_SHOWN = 20
+
+
+def _print_fenced(
+    session: Session, data: Mapping[str, Any], text: str, store: Path, ranges: Iterable[LocalOnly]
+) -> None:
+    """Print the status of a fenced store; ranges are streamed, as there may be many."""
+    if session.json:
+        click.echo(as_json(data).removesuffix("}") + ', "only_here": [', nl=False)
+        for number, run in enumerate(ranges):
+            exported = as_json({**output.fields(run), "export": _export(store, run)})
+            click.echo((", " if number else "") + exported, nl=False)
+        click.echo("]}")
+        return
+    click.echo(text)
+    count = size_bytes = 0
+    for run in ranges:
+        count, size_bytes = count + 1, size_bytes + run.end - run.start
+        if count == 1:
+            click.echo("only on this disk, each with the command that writes it to standard output:")
+        if count <= _SHOWN:
+            click.echo(f"  {printable(_export(store, run))}")
+    if count > _SHOWN:
+        click.echo(f"  and {output.count(count - _SHOWN, 'range')} more; all of them: tierfs status --json")
+    click.echo(f"only on this disk: {output.size(size_bytes)} in {output.count(count, 'range')}")
+
+
+def _export(store: Path, run: LocalOnly) -> str:
+    """Return the command that writes a range to standard output."""
+    command_line = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
+    return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
+
+
+# Scheme of a cold tier in a directory, relative to the store's.
+_FILE_SCHEME = "file:"
+
+
+@command("init")
+@place_options(
+    "Keep cold bytes in S3.",
+    "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
+    "Keep cold bytes in an existing directory.",
+)
+@click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
+@click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
+@ack_option
+@server_options()
+def init(
+    session: Session,
+    bucket: str | None,
+    create_bucket: bool,
+    cold_url: str | None,
+    cold_dir: Path | None,
+    cold: str | None,
+    ack: str | None,
+    **where: str | None,
+) -> None:
+    """Create a store in the directory given by --store, which must be missing or empty.
+
+    The default cold tier is a directory in the store; --bucket, --cold-url, --cold-dir and --cold choose another or
+    none. --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
+    """
+    if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
+        raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
+    if cold is not None and ack == Ack.COLD:
+        raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
+    require_bucket(bucket, None, {"create_bucket": create_bucket})
+    require_bucket(bucket, cold_url, where)
+    path = session.require_store_path()
+    from tierfs.app.setup.create import ColdChoice, init_store
+
+    choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
+    report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
+    session.warn_text(report.warnings)
+    place = _place(report.cold_url, report.path)
+    session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+
+
+@command("move")
+@click.option("--to", "url", required=True, metavar="URL", help="The new place: an existing directory, or a URL.")
+@server_options("URL of its S3 server; by default the present one's.")
+def move(session: Session, **wanted: str | None) -> None:
+    """Move the cold tier: copy it to another place, prove every byte there, and switch.
+
+    Mounts and daemons go on meanwhile and use the new place afterwards; uploads rest for the last step. The server
+    copies by itself where both places are its own. Run it again if it was stopped: it continues. The place before is
+    left as it is.
+    """
+    from tierfs.app.move import move as move_store
+    from tierfs.engine.metadata.policies import told
+
+    with session.open_store() as store, progress_line(session) as show:
+        done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
+    copied, before, after = done.copied, told(done.before), told(done.after)
+    data = output.fields(done, "before=before.url cold_url=after.url endpoint_url=after.endpoint_url")
+    data |= output.fields(copied, "objects bytes server_bytes=by_server_bytes present")
+    data |= {"damaged": done.damaged, "left": copied.left}
+    parts = [f"{output.count(copied.objects, 'object')}, {output.size(copied.bytes)} copied"]
+    if copied.by_server_bytes:
+        parts.append(f"{output.size(copied.by_server_bytes)} of them by the server")
+    if copied.present:
+        parts.append(f"{output.count(copied.present, 'object')} there already")
+    session.done(data, f"cold tier: {after}; {', '.join(parts)}")
+    for name in done.damaged[:_SHOWN]:
+        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs check --read")
+    for name in copied.left[:_SHOWN]:
+        session.warn(f"{printable(name)} was left: no object of a store has such a name")
+    if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
+        session.warn(f"and {more} more of these, which --json lists")
+    session.note(
+        f"{before} is left as it is, with a note that names the new place; replicas of it need: "
+        f"tierfs config cold.url={done.after.url}"
+    )
+
+
+@command("status")
+def status(session: Session) -> None:
+    """Show the store: its tiers, bytes not yet offloaded, what the bucket knows, who is at work, and warnings."""
+    from tierfs.upkeep.holder.status import store_status
+
+    with session.open_store(looks=True) as store:
+        unknown = store.owner_watch.ask()
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
+        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
+        alive, dead, silent, covered = ([point for point in ours if ours[point] is state] for state in MountState)
+        waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
+        data = describe.store_status(report)
+        data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "covered_mounts": covered}
+        data |= {"waiting": waiting}
+        text = _status_text(report, alive, dead, silent, covered, waiting)
+        if not report.journal.fenced_by_epoch:
+            session.result(data, text)
+            return
+        from tierfs.upkeep.holder.status import local_only
+
+        with store.metadata.read() as txn:
+            _print_fenced(session, data, text, store.path, local_only(txn))
+
+
+def _status_text(
+    report: StoreStatus,
+    mount_points: Sequence[str],
+    dead: Sequence[str],
+    silent: Sequence[str],
+    covered: Sequence[str],
+    waiting: Sequence[WaitingMount],
+) -> str:
+    """Return the status as a table for people."""
+    left = f", {report.uploads_left} to clean up after a process that was killed" if report.uploads_left else ""
+    reasons = [("waits" if row.kind.moves else "stays", row) for row in report.backlog.reasons]
+    rows = [
+        ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
+        ("cold tier", _place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
+        ("names", f"{output.count(report.segments, 'segment')} in {output.count(report.directories, 'directory')}"),
+        ("bytes", output.size(report.bytes)),
+        ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
+        ("cold", _tier(report.cold)),
+        *([("cold quota", _use(report))] if report.cold_use.quota_bytes else []),
+        ("not offloaded", output.size(report.not_offloaded_bytes)),
+        *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
+        ("oldest of it", _oldest(report.backlog)),
+        ("journal", _journal(report)),
+        ("uploads", f"{report.uploads_in_flight} in flight{left}"),
+        ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
+        ("at work", str(report.holder or "none: bytes move by commands alone; see tierfs daemon, tierfs mount")),
+    ]
+    trash = report.trash
+    if trash.removals:
+        due = output.clock_time(trash.next_due_ms)
+        rows.append(("trash", f"{output.count(trash.segments, 'segment')}, {output.tiers(trash)}; next end {due}"))
+    if report.next_expiry_ms:
+        rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
+    if report.overdue_bytes:
+        overdue = f"{output.size(report.overdue_bytes)} past their retention wait: {report.overdue_reason}"
+        rows.append(("overdue", overdue))
+    rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
+    rows += _endangered(report.endangered)
+    rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("waiting", str(reads)) for reads in waiting]
+    rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
+    rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
+    rows += [("covered mount", f"{printable(point)}: another filesystem is mounted over it") for point in covered]
+    rows += [("stuck", _stuck(failure)) for failure in report.troubles]
+    rows += [("request", _request(request)) for request in report.requests]
+    rows += [("garbage error", printable(error)) for error in report.garbage_errors]
+    rows += [("warning", printable(warning)) for warning in report.warnings]
+    return output.table(rows)
+
+
+def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
+    next_ms = adoption.last_ms + adoption.every_s * 1000
+    when = f"next {output.clock_time(next_ms)}" if held else "waits for a holder: tierfs daemon, tierfs mount"
+    if not adoption.allowed:
+        when = "not before it is adopted by hand: a recovered store reads no place by itself"
+    every = units.format_duration(adoption.every_s)
+    place = f"{printable(adoption.url)} as {adoption.layout} into {printable(adoption.into)}"
+    return f"{place} every {every}; last {output.clock_time(adoption.last_ms)}, {when}"
+
+
+def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
+    """Yield rows for lost, suspect and unreachable bytes, if there are any."""
+    if endangered.lost_bytes:
+        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; list them: tierfs check"
+    if endangered.suspect_bytes:
+        local, cold = output.size(endangered.suspect_local_bytes), output.size(endangered.suspect_cold_bytes)
+        advice = "check again: tierfs check /; if they stay, repair them: tierfs check --read --repair"
+        yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
+    for place in endangered.unreachable:
+        yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
+
+
+def _use(report: StoreStatus) -> str:
+    use = report.cold_use
+    parts = f"{output.size(use.object_bytes)} of objects, {output.size(use.garbage_bytes)} not deleted yet"
+    making = f", {output.size(use.making_bytes)} in the making" if use.making_bytes else ""
+    return f"{output.size(use.bytes)} of {output.size(use.quota_bytes)}: {parts}{making}"
+
+
+def _oldest(backlog: BacklogStatus) -> str:
+    if not (backlog.pending_bytes or backlog.active_bytes):
+        return "-"
+    waiting, active = output.size(backlog.pending_bytes), output.size(backlog.active_bytes)
+    since = f"since {output.clock_time(backlog.oldest_ms)}; " if backlog.oldest_ms else ""
+    return f"{since}{waiting} wait to be offloaded, {active} in active chunks"
+
+
+def _stuck(failure: FailureRecord) -> str:
+    size = f" ({output.size(failure.bytes)})" if failure.bytes else ""
+    times = output.count(failure.attempts, "time")
+    since = output.clock_time(failure.since_ms)
+    verb, _, rest = failure.what.partition(" ")
+    _, has_start, start = rest.rpartition(" ")
+    what = f"{verb} {failure.name}" + (f" from {start}" if has_start else "") if failure.name else failure.what
+    failed = f"failed {times} since" if failure.attempts else "since"  # nothing was tried: it was noticed
+    return f"{printable(what)}{size}: {failed} {since}: {printable(failure.error)}"
+
+
+def _request(request: RequestRecord) -> str:
+    state = RequestState(request.state).name.lower()
+    done = f", {output.size(request.done_bytes)} of {output.size(request.total_bytes)}" if request.total_bytes else ""
+    if request.total_items:
+        done = f", {request.done_items:,} of {output.count(request.total_items, request.noun)}{done}"
+    return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
+
+
+def _place(cold_url: str | None, store: Path) -> str:
+    """Return the place of cold bytes: a URL, a directory or `none`."""
+    if cold_url is None:
+        return "none"
+    if cold_url.startswith(_FILE_SCHEME):
+        return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
+    return printable(cold_url)
+
+
+def _address(address: Mapping[str, str]) -> str:
+    """Return where the server of the place is; nothing for a directory and for AWS by its defaults."""
+    endpoint = f" at {printable(address['endpoint_url'])}" if "endpoint_url" in address else ""
+    others = [f"{name} {printable(address[name])}" for name in ("region", "profile") if name in address]
+    return endpoint + (f" ({', '.join(others)})" if others else "")
+
+
+def _tier(tier: TierStatus) -> str:
+    return f"{output.size(tier.bytes)} in {output.count(tier.chunks, 'chunk')}"
+
+
+def _journal(report: StoreStatus) -> str:
+    """Return how much of the metadata the cold tier has: what a recovery of the lost store would bring back."""
+    journal = report.journal
+    if report.cold_url is None:
+        return "none: there is no cold tier"
+    if journal.replica:
+        return f"a replica, up to slot {journal.slot}"
+    place = f"slot {journal.slot}, checkpoint {journal.checkpoint_slot}"
+    if journal.fenced_by_epoch:
+        place += f"; fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}"
+    if not journal.unpublished:
+        return f"the cold tier has all changes ({place})"
+    changes = output.count(journal.unpublished, "change")
+    how = "" if report.holder or journal.fenced_by_epoch else ": tierfs offload, a mount or a daemon writes them"
+    return f"{changes} not in the cold tier yet{how} ({place})"
+
+
+def _fencer(journal: JournalStatus) -> str:
+    """Return the owner that fenced the store, as far as known."""
+    if journal.old_backup:
+        return " of its own (an old backup, or a copy of it is in use)"
+    host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
+    since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
+    return host + since

@@ -1,0 +1,357 @@
+"""Define tierfs ls, info and du, which show names, segments and sizes by tier from the metadata alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from stat import filemode
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.app import describe
+from tierfs.app.store import Store
+from tierfs.base.bytes.parallel import Meter
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.types import ChunkState, EntryKind, SegmentKind, Tier
+from tierfs.engine.metadata import chains, directories, policies
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments import stat
+from tierfs.engine.segments.stat import Listed, SegmentStat, UnreachablePlace, unreachable_of, usage
+from tierfs.faces.cli import output
+from tierfs.faces.cli.drawing.map import BarRun, Mark, Row, draw, offset
+from tierfs.faces.cli.group import command, each, human_option, paths_argument
+from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.session import QUIET, Session
+
+if TYPE_CHECKING:
+    from tierfs.reading.times import TimePlace
+    from tierfs.upkeep.holder.why import Reason
+
+_NS_PER_MS = 1_000_000
+
+
+@command("ls")
+@paths_argument(optional=True, metavar="[PATH]...")
+@human_option
+@click.option("-a", "--all", is_flag=True, hidden=True, expose_value=False)  # no name begins with a dot of its own
+@click.option("-R", "--recursive", is_flag=True, help="List the directories below too.")
+@click.option(
+    "-l",
+    "long",
+    is_flag=True,
+    help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
+)
+@click.option("--removed", is_flag=True, help="List what is in the trash instead, at and below DIR as it was.")
+def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, removed: bool) -> None:
+    """List the names in directories; those of directories end in a slash. With --json one object per line.
+
+    --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
+    """
+    if removed:
+        from tierfs.faces.cli.commands.rm_restore import list_removed
+
+        with session.open_store(looks=True) as store:
+            for path in paths:
+                list_removed(session, store, join(split(store.segment_of_path(path))))
+        return
+    several = recursive or len(paths) > 1
+    whole = several and session.json
+    line: Callable[[str, Listed], Any] = _json_line if session.json else _cells if long else _short_line
+    printed = False
+
+    def work(name: str) -> None:
+        nonlocal printed
+        below: list[str] = []
+        lines = []
+        with progress_line(session) as show, store.metadata.read() as txn:
+            entry = directories.find(txn, name)
+            is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+            parent = join(split(name))
+            for item in Meter(show, noun="name").each(stat.listing(txn, name), lambda item: item.name):
+                path = f"{parent}/{item.name}" if parent else item.name
+                if item.kind is EntryKind.DIRECTORY:
+                    below.append(path)
+                lines.append(line(parent if is_segment else path if whole else item.name, item))
+        # Print after releasing the snapshot: a pager may be slow.
+        if several and not session.json and not is_segment:
+            click.echo(("\n" if printed else "") + f"{output.path(name)}:")
+        printed = True
+        if long and not session.json:
+            header = (
+                [("bytes", "local", "cold", "modified (UTC)", "name")] if lines and session.verbosity > QUIET else []
+            )
+            lines = output.lines([*header, *lines], ">12", ">10", ">10", "<20", "<")  # a letter precedes the first size
+        for text in lines:
+            click.echo(text)
+        for directory in below if recursive else ():
+            work(directory)
+
+    with session.open_store(looks=True) as store:
+        each(session, store, paths, work)
+
+
+def _json_line(name: str, item: Listed) -> str:
+    return json.dumps(describe.listed(name, item))
+
+
+def _short_line(name: str, item: Listed) -> str:
+    return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
+
+
+def _cells(name: str, item: Listed) -> Sequence[str]:
+    segment = item.segment
+    if segment is None:
+        modified = output.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
+        flag, sizes = "d", ["-", "-", "-"]
+    else:
+        modified = output.clock_time(stat.modified_ns(segment) // _NS_PER_MS)
+        flag = "S" if segment.sealed else "o"
+        sizes = [*map(output.size, (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes))]
+    suffix = f"  (sealed by policy, continues in {printable(item.successor)})" if item.successor is not None else ""
+    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + suffix)
+
+
+@command("info")
+@paths_argument(metavar="SEGMENT...")
+@click.option("--map", "draws", is_flag=True, help="Draw which bytes are in which tier.")
+@click.option("--at", metavar="TIME", help="Find what was written at a time or later: 2h ago, or a date.")
+def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) -> None:
+    """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer.
+
+    Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
+    A run of bytes is drawn even if it is shorter than a cell. --at finds the first message of a time, in ledgers of
+    Pulsar's entries, in a managed ledger by its directory, and in commit logs of RocketMQ; elsewhere the first chunk.
+    """
+    if draws and at is not None:
+        raise click.UsageError("--map and --at are mutually exclusive")
+    at_ms = None
+    if at is not None:
+        from tierfs.faces.cli.options import Time
+
+        at_ms = Time().convert(at, None, click.get_current_context())
+    with session.open_store(looks=True) as store:
+        if draws:
+            each(session, store, paths, lambda name: _map(session, store, name, names_it=len(paths) > 1))
+        else:
+            each(session, store, paths, lambda name: _info(session, store, name, at_ms))
+
+
+def _info(session: Session, store: Store, name: str, at: int | None) -> None:
+    if at is not None:
+        with store.metadata.read() as txn:
+            entry = directories.find(txn, name)
+        if entry is not None and entry.kind is EntryKind.DIRECTORY:
+            _topic_at(session, store, name, at)
+            return
+    with store.metadata.read() as txn:
+        shown = stat.stat(txn, name)
+        away = unreachable_of(txn, shown.record, store.path)
+        writer = describe.living_writer(store, shown.record)
+        kept = describe.reasons(store, txn, shown.record, writer)
+        ledger = _ledger(store, txn, name) if shown.record.kind is SegmentKind.LEDGER else None
+    data = describe.segment(shown, writer, kept, away)
+    rows: list[tuple[str, str]] = []
+    if ledger is not None:
+        data["ledger"], rows = ledger
+    if at is not None:
+        data["at"], told = _at(store, shown.record, at)
+        rows = [*rows, ("at that time", told)]
+    session.result(data, _info_text(shown, writer, away, kept, rows))
+
+
+def _at(store: Store, record: SegmentRecord, time_ms: int) -> tuple[dict[str, Any], str]:
+    """Return the place of a time in a segment, as JSON data and as text."""
+    from tierfs.reading.times import place_of
+
+    return _told_place(place_of(store.metadata, store.reader, record, time_ms), time_ms)
+
+
+def _told_place(place: TimePlace, time_ms: int) -> tuple[dict[str, Any], str]:
+    data = {"time": output.timestamp(time_ms), **output.fields(place, "offset end_offset by=times_of entry_id")}
+    data["first"] = None if place.time_ms is None else output.timestamp(place.time_ms)
+    entry = "" if place.entry_id is None else f", entry {place.entry_id:,}"
+    if place.time_ms is None:
+        return data, f"byte {place.offset}{entry}: the end, all of it is older"
+    first = f"{place.times_of.value[:-1]} of {data['first']}"
+    return data, f"byte {place.offset}{entry}: the first {first}"
+
+
+def _topic_at(session: Session, store: Store, name: str, time_ms: int) -> None:
+    """Print the position of a time in a managed ledger. Raises InvalidRequest for another directory."""
+    from tierfs.engine.segments import positions
+    from tierfs.reading.times import entry_at, reading_segments
+
+    with store.metadata.read() as txn:
+        members = [member for member in positions.members(txn, positions.directory_of(txn, name)) if member.entries]
+    if not members:
+        raise InvalidRequest(
+            f"{printable(name) or '/'} holds no entries of ledgers", remedy="name a segment, or a managed ledger"
+        )
+    with reading_segments(store.reader, None) as reading:
+        number, place = entry_at(store.metadata, [member.segment for member in members], time_ms, reading)
+    ledger = members[number]
+    position = positions.Position(ledger.ledger_id, place.entry_id or 0)
+    data, told = _told_place(place, time_ms)
+    data |= {"position": str(position), "segment": f"{name}/{ledger.segment.name}"}
+    session.result({"managed_ledger": name, "at": data}, f"{printable(name)}: {position}, {told}")
+
+
+def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Return a ledger's entries and their offload, as JSON data and as rows."""
+    from tierfs.engine.metadata import entries
+    from tierfs.engine.segments import ledgers, pulsar_info
+
+    data = describe.ledger(store, txn, name)
+    record, ledger = ledgers.find(txn, name, held=store.is_held)
+    placed, info = entries.find(txn, record.id), pulsar_info.ledger_info(txn, record)
+    told = str(ledger.offload)
+    if placed.offload.uuid is not None:
+        since = f" since {data['offloaded']}" if placed.offload.complete else ""
+        deleted = ", local bytes deleted" if data["local_deleted"] else ""
+        told = f"{ledger.offload}{since}{deleted}, attempt {placed.offload.uuid}"
+    last = "none" if ledger.last_entry_id < 0 else f"{ledger.last_entry_id:,}"
+    rows = [
+        ("ledger", "no id in its name" if ledger.ledger_id is None else f"{ledger.ledger_id}, {ledger.state}"),
+        ("entries", f"{ledger.entries:,}, the last is {last}"),
+        ("offload", told),
+    ]
+    driver = None if info.offload is None else info.offload.driver
+    if info.offload is not None and driver is not None and driver.properties:  # else no broker could read it here
+        properties = "".join(f", {pair.key} {printable(pair.value)}" for pair in driver.properties if pair.value)
+        rows.append(("pulsar id", f"uidMsb {info.offload.uuid_upper}, uidLsb {info.offload.uuid_lower}"))
+        rows.append(("driver", f"{printable(driver.name)}{properties}"))
+        rows += [("", why) for why in filter(None, [pulsar_info.why_not_read(txn, placed)])]
+    return data, rows
+
+
+def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for reason in kept[:_REASONS_SHOWN]:
+        until = f", {output.clock_time(reason.until_ms)}" if reason.until_ms else ""
+        told = f"{output.run(reason.range)}: {printable(reason.why)}{until}"
+        rows.append(("local copy" if reason.cold else "not cold", told))
+    if len(kept) > _REASONS_SHOWN:
+        rows.append(("", f"and {output.count(len(kept) - _REASONS_SHOWN, 'more part')}"))
+    return rows
+
+
+_INDENT = " " * len("local copy  ")
+
+# Parts of a segment whose place is explained; --json has all.
+_REASONS_SHOWN = 5
+
+
+def _info_text(
+    stat: SegmentStat,
+    writer: str | None,
+    away: Sequence[UnreachablePlace],
+    kept: Sequence[Reason],
+    ledger: Sequence[tuple[str, str]],
+) -> str:
+    record, file = stat.record, stat.record.file
+    continued = None if stat.successor is None else f"sealed by policy, continues in {printable(stat.successor)}"
+    readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
+    rows = [
+        ("segment", printable(stat.name)),
+        ("bytes", readable),
+        ("status", continued or describe.status_of(record)),
+        ("local", _tier_text(record.local)),
+        ("cold", _tier_text(record.cold)),
+        ("crc32c", output.checksum(stat.crc32c) or "unknown"),
+        ("reads", f"{stat.read_priority.value} ({stat.read_priority.origin})"),
+        ("created", output.clock_time(record.created_ms)),
+        ("modified", output.clock_time(record.modified_ms)),
+        ("sealed", output.clock_time(record.sealed_ms)),
+        ("id, inode", f"{record.id}, {record.inode}"),
+    ]
+    rows += _reason_rows(kept)
+    if file.mode:
+        mode, modified = filemode(file.mode), output.clock_time(file.modified_ns // _NS_PER_MS)
+        rows.append(("copy of a file", f"{mode}, modified {modified}, {output.size(file.length)}"))
+    if record.recovered_ms:
+        rows.append(("recovered", output.clock_time(record.recovered_ms)))
+    rows += [("lost", output.run(gap)) for gap in stat.lost]
+    rows += [("suspect", f"{output.plain(tier)} {output.run(suspect)}") for tier, suspect in stat.suspect]
+    rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
+    if writer is not None:
+        rows.append(("writer", writer))
+    rows += ledger
+    return output.table(rows)
+
+
+def _tier_text(state: TierState) -> str:
+    return f"{output.size(state.bytes)} in {output.count(state.count, 'chunk')}"
+
+
+@command("du")
+@paths_argument(optional=True, metavar="[PATH]...")
+@human_option
+@click.option("-s", "--summarize", is_flag=True, help="Show only the total.")
+def du(session: Session, paths: tuple[str, ...], summarize: bool) -> None:
+    """Sum up the bytes below each PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
+
+    Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
+    object per line.
+    """
+    header = [("bytes", "local", "cold", "name")]
+
+    def work(name: str) -> None:
+        with progress_line(session) as show, store.metadata.read() as txn:
+            rows = deque(usage(txn, name, show), maxlen=1 if summarize else None)
+        # Print after releasing the snapshot: a pager may be slow.
+        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes)) for row in rows]
+        cells = [(*own, output.path(row.name)) for own, row in zip(sizes, rows, strict=True)]
+        session.rows(rows, output.lines([*header, *cells], ">10", ">10", ">10", "<"))
+        header.clear()
+
+    with session.open_store(looks=True) as store:
+        each(session, store, paths, work)
+
+
+# Width without a terminal: fits into a mail and beside a pager's line numbers.
+_PIPE_COLUMNS = 72
+
+_MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
+
+
+def _map(session: Session, store: Store, name: str, *, names_it: bool) -> None:
+    data: dict[str, Any] = {}
+    lines = [f"{printable(name)}:"] if names_it else []
+    with store.metadata.read() as txn:
+        record = directories.segment_by_name(txn, name)
+        if session.json:
+            data = describe.chunk_map(store, txn, name, record)
+        else:
+            kept = describe.reasons(store, txn, record, describe.living_writer(store, record))
+            lines += _map_lines(txn, record)
+            lines += [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
+    session.result(data, "\n".join(lines))
+
+
+def _map_lines(txn: ReadTransaction, record: SegmentRecord) -> list[str]:
+    columns = shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    sealed = "sealed" if record.sealed else "unsealed"
+    priority = policies.in_force(txn, record).read_priority().value
+    header = f"bytes {offset(record.start_offset)} … {offset(record.length)}, {sealed}, reads {priority}"
+    return [header, *draw(record.range, [_row(txn, record, tier) for tier in Tier], columns)]
+
+
+def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
+    # The cold tier is counted in objects, as a bucket lists them; a local chunk is one file.
+    noun = "object" if tier is Tier.COLD else "chunk"
+    runs = (
+        BarRun(chunk.range, _mark(record, tier, chunk), chunk.object_id if tier is Tier.COLD else chunk.start_offset)
+        for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
+    )
+    return Row(tier.name.lower(), noun, record.tier_state(tier).count, runs)
+
+
+def _mark(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> Mark:
+    active = chunk.state is ChunkState.GOOD and describe.is_active(record, tier, chunk)
+    return Mark.ACTIVE if active else _MARKS_BY_STATE[chunk.state]

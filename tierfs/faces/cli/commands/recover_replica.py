@@ -1,0 +1,194 @@
+"""Define tierfs recover, which rebuilds a store from its bucket, and tierfs replica, which follows another's bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.names import printable
+from tierfs.faces.cli import output
+from tierfs.faces.cli.group import command, place_options, require_bucket, server_options
+from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.session import VERBOSE, Session
+
+if TYPE_CHECKING:
+    from tierfs.app.recovery.from_journal import RecoverReport
+    from tierfs.app.recovery.from_objects import FromObjectsReport, RebuiltStore
+    from tierfs.app.recovery.loss import SegmentLoss
+    from tierfs.app.setup.create import ColdChoice
+
+
+# Lines for segments recovered unchanged: they fit on a terminal.
+_MOST_SEGMENTS = 20
+
+
+def _cold_choice(
+    what: str, bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None
+) -> ColdChoice:
+    """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
+    if sum(choice is not None for choice in (bucket, cold_url, cold_dir)) != 1:
+        raise click.UsageError(f"give the place {what} with either --bucket, --cold-url or --cold-dir")
+    require_bucket(bucket, cold_url, where)
+    from tierfs.app.setup.create import ColdChoice
+
+    return ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=False, **where)
+
+
+@command("recover")
+@place_options(
+    "Bucket that holds the store.",
+    "Another place that holds the store; URLs as of init.",
+    "Cold directory that holds the store.",
+)
+@server_options()
+@click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
+@click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
+@click.option("--left-place", is_flag=True, help="Recover from a place that a move left, or has not filled yet.")
+def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **place: Any) -> None:
+    """Rebuild a lost store in the directory given by --store, which must be missing or empty.
+
+    Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
+    store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
+    (store.toml) are not in the bucket. A killed recovery leaves a directory that is not a store: remove
+    it and start again.
+
+    A place that `tierfs move` left names the new one and is refused: what came since is in the new one alone. So
+    is a place that a move has not filled yet, where objects are missing.
+
+    --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
+    and policies are lost. It reads every object once.
+
+    Of the segments recovered without a known loss, it lists 20, or all of them with -v.
+    """
+    choice, path = _cold_choice("of the cold bytes", **place), session.require_store_path()
+    every_segment = session.verbosity >= VERBOSE
+
+    def confirm(journal: str) -> None:
+        if not yes:
+            raise InvalidRequest(
+                f"there is {journal}; --from-objects ignores it",
+                remedy=f"try without --from-objects first; to ignore it: {session.command_with('--yes')}",
+            )
+        session.note(f"ignoring {journal}")
+
+    with progress_line(session) as show:
+        if from_objects:
+            from tierfs.app.recovery.from_objects import recover_from_objects
+
+            rebuilt = recover_from_objects(path, choice, show, confirm, takes_left=left_place)
+            session.warn_text(rebuilt.warnings)
+            data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
+            data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]
+            data |= output.fields(rebuilt, "unproven warnings")
+            session.done(data, _objects_text(rebuilt, every_segment=every_segment))
+        else:
+            from tierfs.app.recovery.from_journal import recover_store
+
+            report = recover_store(path, choice, show, takes_left=left_place)
+            session.warn_text(report.warnings)
+            session.done(report, _recovered_text(report, every_segment=every_segment))
+
+
+def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
+    plain: list[str] = []
+    changed: list[str] = []
+    for segment in report.rebuilt:
+        (changed if segment.lost or segment.segment != segment.wanted else plain).append(_rebuilt_line(segment))
+    lines = [*_some(plain, "without a gap", every=every_segment), *changed]
+    lines += [f"left aside: {printable(left.name)}: {printable(left.why)}" for left in report.left]
+    lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
+    objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
+    return "\n".join(
+        [
+            *lines,
+            f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} left aside",
+            _owner_line(report),
+            "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may be back, segments are",
+            "open, and policies are those of a new store; tierfs gc lists objects left aside as orphans, which",
+            "gc --delete deletes, except packs of which another segment was linked: they stay as a whole",
+        ]
+    )
+
+
+def _some(lines: list[str], what: str, *, every: bool) -> list[str]:
+    """Return lines about segments, the first of them unless `every` one is wanted."""
+    more = 0 if every else len(lines) - _MOST_SEGMENTS
+    return [*lines[:_MOST_SEGMENTS], f"and {output.count(more, 'more segment')} {what}"] if more > 0 else lines
+
+
+def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
+    place = printable(str(report.path))
+    return f"{place} is the store of the bucket now ({report.store_id}, epoch {report.store_epoch})"
+
+
+def _rebuilt_line(rebuilt: RebuiltStore) -> str:
+    name = printable(rebuilt.segment)
+    if rebuilt.segment != rebuilt.wanted:
+        name += f" (its name {printable(rebuilt.wanted)} was taken)"
+    lost = "".join(f", bytes {gap.start} … {gap.end} are lost" for gap in rebuilt.lost)
+    return f"{name}: {rebuilt.start_offset} … {rebuilt.length} in {output.count(rebuilt.objects, 'object')}{lost}"
+
+
+def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
+    """Return what was recovered: each segment with a known loss, and some of those that were open."""
+    lines = [
+        f"recovered {output.count(report.segments, 'segment')} from the journal of {printable(report.cold_url)}",
+        _owner_line(report),
+    ]
+    known = [loss for loss in report.incomplete if loss.cut_bytes or loss.lost]
+    perhaps = [_loss_line(loss) for loss in report.incomplete if not (loss.cut_bytes or loss.lost)]
+    lines += _some(perhaps, "that may have had later bytes", every=every_segment)
+    return "\n".join([*lines, *map(_loss_line, known)])
+
+
+def _loss_line(loss: SegmentLoss) -> str:
+    """Describe one segment that is not known to be whole."""
+    if loss.sealed:
+        parts = [f"ends at {loss.length}"]
+    elif loss.length == loss.start_offset:
+        parts = ["open, nothing of it was cold: it is empty"]
+    else:
+        parts = [f"open, ends at {loss.length}: later bytes, if any, were not cold and are gone"]
+    if loss.cut_bytes:
+        parts.append(f"{output.size(loss.cut_bytes)} at its end are lost")
+    parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in loss.lost]
+    return f"{printable(loss.segment)}: {', '.join(parts)}"
+
+
+@command("replica")
+@place_options("Bucket to follow.", "Another place to follow; URLs as of init.", "Cold directory to follow.")
+@server_options()
+@click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
+def replica(session: Session, refresh: bool, **place: Any) -> None:
+    """Create a read-only store in the directory given by --store, which must be missing or empty.
+
+    It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
+    daemon of it checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the
+    bucket, so read-only credentials are enough.
+    """
+    if refresh:
+        if place["bucket"] is not None or any(place.values()):
+            raise click.UsageError("--refresh takes no place: a replica knows its bucket")
+        with session.open_store() as store:
+            from tierfs.app.replica import refresh as refresh_replica
+
+            with progress_line(session) as show:
+                done = refresh_replica(store, show)
+        text = f"nothing new after slot {done.slot}"
+        if done.started_over:
+            text = f"started over from the newest checkpoint, up to slot {done.slot}"
+        elif done.entries:
+            text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
+        session.done(done, text)
+        return
+    choice, path = _cold_choice("to follow", **place), session.require_store_path()
+    from tierfs.app.recovery.replica import create_replica
+
+    with progress_line(session) as show:
+        report = create_replica(path, choice, show)
+    session.warn_text(report.warnings)
+    text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
+    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")

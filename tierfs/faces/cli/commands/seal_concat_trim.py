@@ -1,0 +1,157 @@
+"""Define tierfs seal, unseal, concat and trim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tierfs.app.store import Store
+from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.types import EntryKind
+from tierfs.engine.metadata import directories
+from tierfs.engine.segments.positions import Position
+from tierfs.faces.cli import output
+from tierfs.faces.cli.commands.rm_restore import now_option, removal_data, until
+from tierfs.faces.cli.group import command, each_command, path_argument
+from tierfs.faces.cli.options import POSITION, Size, ask, dry_run_option, yes_option
+from tierfs.faces.cli.progress import changing
+from tierfs.faces.cli.session import Session
+
+if TYPE_CHECKING:
+    from tierfs.engine.segments.delete import Deletion
+    from tierfs.engine.segments.truncate import Truncation
+
+
+@each_command("seal", "SEGMENT...")
+def seal(session: Session, store: Store, name: str) -> None:
+    """Seal segments: they accept no more bytes. Repeating it succeeds."""
+    from tierfs.engine.segments import stat
+
+    with store.metadata.read() as txn:
+        before = stat.stat(txn, name)
+    record = store.engine.seal(name)
+    already = before.record.sealed
+    data = {"segment": before.name, "length": record.length, "already_sealed": already}
+    state = "is already sealed" if already else "is sealed"
+    session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
+
+
+@each_command("unseal", "SEGMENT...")
+def unseal(session: Session, store: Store, name: str) -> None:
+    """Reopen sealed segments: they accept bytes as before. Repeating it succeeds.
+
+    In mounts the name becomes a new file; a file that is open there never grows.
+    """
+    record, changed = store.engine.unseal(name)
+    data = {"segment": name, "length": record.length, "already_open": not changed}
+    state = "is open again" if changed else "is already open"
+    session.done(data, f"{printable(name)} {state}: {output.size(record.length)}")
+
+
+@command("concat")
+@path_argument("target")
+@path_argument("source")
+@yes_option
+def concat(session: Session, target: str, source: str, yes: bool) -> None:
+    """Append all bytes of the sealed segment SOURCE to TARGET, and remove the name SOURCE.
+
+    No byte is copied or moved, in either tier.
+    """
+    from tierfs.engine.segments import concat as joining
+
+    with session.open_store() as store:
+        target, source = (join(split(store.segment_of_path(name))) for name in (target, source))
+        to, of = printable(target), printable(source)
+        with store.metadata.read() as txn:
+            plan = joining.plan(txn, target, source)
+        if not yes:
+            ask("concat", f"append {output.size(plan.range.length_bytes)} of {of} to {to}, and remove {of}?")
+        with changing(session, store, "joining chunks"):
+            done = store.engine.concat(target, source)
+    appended = done.range
+    text = f"removed {of}, which was empty; {to} is unchanged"
+    if appended:
+        size, chunks = output.size(appended.length_bytes), output.count(done.chunks, "chunk")
+        text = f"appended {of} to {to}: {size} in {chunks}, bytes {appended.start} to {appended.end}"
+    session.done({"target": target, "source": source, **output.fields(appended), "chunks": done.chunks}, text)
+
+
+@command("trim")
+@path_argument("path")
+@click.option("--before", required=True, metavar=f"OFFSET|{POSITION}", help="First byte, entry or ledger to keep.")
+@now_option
+@dry_run_option("Show what would be dropped, and change nothing.")
+@yes_option
+def trim(session: Session, path: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
+    """Drop the bytes of a segment before OFFSET, or the closed ledgers of a managed ledger before a position.
+
+    OFFSET is like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are
+    deleted: local files at once, cold objects after a grace period. Bytes of a segment are not kept in the trash. In
+    mounts the name becomes a new file that begins at OFFSET, as after log rotation.
+
+    Of the managed ledger PATH, closed ledgers that lie wholly before the position are deleted in both tiers, after the
+    time of their policy trash_age in the trash unless --now. Open ledgers are kept. The position after the last entry
+    is one, too. Objects that tierfs did not write are kept.
+    """
+    with session.open_store() as store:
+        name = join(split(store.segment_of_path(path)))
+        with store.metadata.read() as txn:
+            is_directory = directories.must_find(txn, name).kind is EntryKind.DIRECTORY
+        if is_directory:
+            _trim_ledgers(session, store, name, Position.parse(before), now=now, dry_run=dry_run, yes=yes)
+            return
+        if now:
+            raise click.UsageError("--now is for ledgers: dropped bytes of a segment are never in the trash")
+        offset = Size().convert(before, None, click.get_current_context())
+        _trim_segment(session, store, name, offset, dry_run=dry_run, yes=yes)
+
+
+def _trim_segment(session: Session, store: Store, name: str, before: int, *, dry_run: bool, yes: bool) -> None:
+    from tierfs.app import verbs
+    from tierfs.engine.segments import truncate
+
+    with store.metadata.read() as txn:
+        cut = truncate.plan(txn, name, before)
+    if dry_run:
+        data = {"segment": name, "truncated": False, **output.fields(cut)}
+        session.result(data, _cut_text("would drop", name, cut))
+        return
+    if cut.bytes:
+        if not yes:
+            ask("trim", _cut_text("drop", name, cut) + "?")
+        with changing(session, store, "dropping chunks") as show:
+            cut = verbs.truncate_head(store, name, before, show)
+    data = {"segment": name, "truncated": bool(cut.bytes), **output.fields(cut)}
+    session.done(data, _cut_text("dropped", name, cut))
+
+
+def _cut_text(verb: str, name: str, cut: Truncation) -> str:
+    if not cut.bytes:
+        return f"nothing to do: {printable(name)} already begins at {cut.start_offset}"
+    local = f"{output.count(cut.local_chunks, 'chunk')} of {output.size(cut.local_bytes)} local"
+    cold = f"{output.count(cut.cold_chunks, 'chunk')} of {output.size(cut.cold_bytes)} cold"
+    return f"{verb} {output.size(cut.bytes)} of {printable(name)}, up to {cut.start_offset}: {local}, {cold}"
+
+
+def _trim_ledgers(
+    session: Session, store: Store, name: str, position: Position, *, now: bool, dry_run: bool, yes: bool
+) -> None:
+    from tierfs.app import verbs
+    from tierfs.engine.segments import managed_ledger
+
+    def described(plan: Deletion) -> str:
+        return f"{output.count(plan.segments, 'ledger')} of {printable(name)}: {output.tiers(plan)}"
+
+    with store.metadata.read() as txn:
+        plan = managed_ledger.plan(txn, name, position)
+    if dry_run:
+        data = {"managed_ledger": name, "removed": False, **removal_data(plan)}
+        session.result(data, f"would delete {described(plan)}")
+        return
+    if plan.segments and not yes:
+        ask("trim", f"delete {described(plan)}?")
+    with changing(session, store, "deleting ledgers") as show:
+        done = verbs.trim_ledgers(store, name, position, now=now, report=show)
+    data = {"managed_ledger": name, "removed": True, **removal_data(done)}
+    session.done(data, f"deleted {described(done)}{until(done)}")

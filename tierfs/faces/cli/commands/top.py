@@ -1,0 +1,116 @@
+"""Define tierfs top: watch a mount live."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from tierfs.app.setup.typed import only_mount
+from tierfs.faces.cli.drawing.top import Frame, draw, frame
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.mount_stats import read_stats
+from tierfs.faces.cli.options import Duration
+from tierfs.faces.cli.session import Session
+
+_INPUT_FD, _OUTPUT_FD = 0, 1
+# Keys that end the display; a read of nothing means that the terminal is gone.
+_END = (b"q", b"Q", b"")
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """Read single keys without echo in the block: its value waits, at most so many s, and tells whether q was pressed.
+
+    Other keys end the wait early, and Ctrl-C raises KeyboardInterrupt. Without a terminal it only waits.
+    """
+    if not (os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)):
+
+        def pause(timeout_s: float) -> bool:
+            time.sleep(timeout_s)
+            return False
+
+        yield pause
+        return
+
+    def wait(timeout_s: float) -> bool:
+        ready, _, _ = select.select([_INPUT_FD], [], [], timeout_s)
+        return bool(ready) and os.read(_INPUT_FD, 1) in _END
+
+    before = termios.tcgetattr(_INPUT_FD)
+    tty.setcbreak(_INPUT_FD)
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, before)
+
+
+# Least interval: a shorter one shows only the reading of the statistics itself.
+_SHORTEST_INTERVAL_S = 0.1
+
+# TERM of a terminal that cannot move its cursor, such as one inside an editor.
+_NO_CURSOR = "dumb"
+
+_Show = Callable[[Frame, Path], None]
+
+
+@command("top")
+@click.argument("mountpoint", metavar="[MOUNT]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--interval-s",
+    type=Duration(_SHORTEST_INTERVAL_S),
+    metavar="TIME",
+    default=1.0,
+    show_default=True,
+    help="Time between frames, in seconds or like 500ms.",
+)
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
+def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool) -> None:
+    """Watch a mount: its reads, the tiers that serve them, read-ahead, and the backlog of offloads.
+
+    MOUNT may be omitted if the store has one mount. Press q or Ctrl-C to exit. Without a terminal, frames are
+    printed one after the other; with --json one object per line.
+    """
+    point = mountpoint or only_mount(session.require_store_path(), "top")
+    printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
+    with suppress(KeyboardInterrupt), nullcontext() if printed else _live() as live:
+        before = read_stats(point)
+        with _keys() as wait:
+            while not wait(interval_s):  # until q is pressed
+                after = read_stats(point)
+                current, before = frame(before, after), after
+                if live is not None:
+                    live(current, point)
+                else:
+                    rows = [{**asdict(row), "hit_percent": row.hit_percent} for row in current.caches]
+                    data = {"mount": str(point), **asdict(current), "caches": rows}
+                    session.rows([data], [*draw(current, str(point)), ""])
+                    sys.stdout.flush()
+                if once:
+                    return
+
+
+@contextmanager
+def _live() -> Iterator[_Show]:
+    """Show frames on the terminal's alternate screen, each in place of the last."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+
+        def show(current: Frame, point: Path) -> None:
+            lines = draw(current, str(point), console.height)
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield show

@@ -1,0 +1,202 @@
+"""Checks of the cold tier: whether it answers, its speed, its clock, and the guarantees tierfs relies on."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from tierfs.app.setup.connect import connect_bare
+from tierfs.app.store import Store
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.system.clock import Clock
+from tierfs.base.words.errors import NotFound
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.probe import (
+    BucketRules,
+    DescribedStorage,
+    ReadAbilities,
+    ServedStorage,
+    Traits,
+    probe,
+    probe_kept,
+    probe_reads,
+)
+from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.engine.chunkstore.s3 import additions
+from tierfs.engine.journal import cold_identity
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.tables import LOCATIONS
+from tierfs.faces.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
+
+_SAMPLES = 5
+# A request within a continent is faster; beyond it every first read is felt.
+_SLOW_S = 0.2
+
+_MS_PER_S = 1000
+_ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"
+_CLOCK = "clock of the cold tier"
+
+
+def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]:
+    """Yield every check of the location, which is asked without retries. Raises what the storage raises."""
+    with store.metadata.read() as txn:
+        record = txn.store
+        owns = fence.owns_bucket(record)
+        location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+    with closing(_connected(store, location)) as storage:
+        served = storage if isinstance(storage, ServedStorage) else None
+        if served is not None:  # before all others: a wrong clock is why they are refused
+            yield server_clock(served, store.clock)
+        if owns:  # else nothing is written there either
+            cold_identity.examine(storage, record)
+        yield reachable(storage, location, store.clock)
+        if owns:  # probing writes, which a store that may only be read does not
+            traits = storage.traits if isinstance(storage, DescribedStorage) else None
+            probed = probe(storage, keeps=location.keeps_objects)
+            yield from abilities(Abilities(**_recorded(location)), probed, traits)
+        if owns and served is not None:
+            yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
+            yield from rules(served.bucket_rules())
+            yield from kept(store.settings.cold, probe_kept(storage, served, keeps=location.keeps_objects))
+        elif owns and additions.told(store.settings.cold):
+            text = f"{additions.told(store.settings.cold)}: does nothing, the cold tier is not in S3"
+            yield warn("new objects", printable(text), "take the settings back: tierfs config")
+
+
+def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
+    try:
+        return connect_bare(location, store.path, store.settings.cold)
+    except NotFound as exc:
+        raise cold_identity.wrong_cold_tier(str(exc)) from exc
+
+
+def server_clock(served: ServedStorage, clock: Clock) -> DoctorFinding:
+    """Check whether the server's clock and ours agree, as signatures need it."""
+    before_ms = clock.now_ms()
+    server_ms = served.server_time_ms()
+    if server_ms is None:
+        return ok(_CLOCK, "the server does not tell its time")
+    ahead_ms = (before_ms + clock.now_ms()) // 2 - server_ms
+    return clock_finding(_CLOCK, abs(ahead_ms), "ahead of the server" if ahead_ms > 0 else "behind the server")
+
+
+def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> DoctorFinding:
+    """Check whether the journal is there, and time one small request."""
+    name = "cold tier"
+    where = printable(location.url) + (f" at {location.endpoint_url}" if location.endpoint_url else "")
+    first = next(storage.list(JOURNAL_PREFIX), None)
+    if first is None:
+        return fail(name, f"{where}: holds no journal of a store", "check that this is the bucket of tierfs init")
+    taken_s = []
+    for _ in range(_SAMPLES):
+        started_s = clock.monotonic_s()
+        storage.stat(first.name)
+        taken_s.append(clock.monotonic_s() - started_s)
+    return latency(where, statistics.median(taken_s))
+
+
+def latency(where: str, median_s: float) -> DoctorFinding:
+    """Check whether a small request is answered soon."""
+    text = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
+    if median_s > _SLOW_S:
+        return warn("cold tier", text, "use a bucket in this machine's region, or move the machine")
+    return ok("cold tier", text)
+
+
+def abilities(recorded: Abilities, probed: Abilities, traits: Traits | None = None) -> Iterator[DoctorFinding]:
+    """Compare the guarantees that writes rely on, probed now, with those found when the store was made.
+
+    `traits` are those of a place that is neither a directory nor S3.
+    """
+    yield _create_only(recorded, probed, traits)
+    if traits is None:
+        multipart = "honoured" if probed.create_only_multipart else "not honoured; a look before each upload stands in"
+        yield ok("create-only in parts", multipart)
+        yield _checksum(recorded, probed)
+    else:
+        yield ok("large objects", traits.joins or "written as one stream")
+        yield ok("upload checksum", traits.checksum or "none: what the network's own checks miss is found by reading")
+    yield _deletes(recorded, probed)
+
+
+def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
+    """Check the bucket's rules for deleted objects: it may keep them, and charge for them."""
+    name = "versions"
+    if observed.versioned:
+        text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
+        yield warn(name, text, "let a lifecycle rule of the bucket expire noncurrent versions")
+    else:
+        yield ok(name, "not kept" if observed.versioned is not None else "not known: the key may not ask")
+    name = "object lock"
+    if observed.lock:
+        text = f"every new object is locked ({observed.lock}): what tierfs deletes stays until then and is paid for"
+        yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
+    else:
+        yield ok(name, "no default retention" if observed.lock is not None else "not known: the key may not ask")
+
+
+def kept(settings: ColdSettings, lacking: Sequence[str]) -> Iterator[DoctorFinding]:
+    """Check whether new objects are kept as the settings ask for; nothing is said where they do not."""
+    name, asked = "new objects", additions.told(settings)
+    if lacking:
+        text = f"asked for {asked}; the server takes it and does not do it: {', '.join(lacking)}"
+        yield warn(name, printable(text), "give the bucket a rule of its own, or take the setting back: tierfs config")
+    elif asked:
+        yield ok(name, printable(f"{asked}: done"))
+
+
+def reads(probed: ReadAbilities) -> Iterator[DoctorFinding]:
+    """Check the guarantees that reads rely on."""
+    name = "presigned ranges"
+    if probed.presigned_ranges is None:
+        yield ok(name, "not used: turned off, or the environment names a proxy")
+    elif probed.presigned_ranges:
+        yield ok(name, "accepted")
+    else:
+        yield warn(name, "refused: reads take three times the CPU", "export TIERFS_COLD__PRESIGNED_READS=false")
+    yield ok("If-Match", "honoured" if probed.if_match else "not honoured; the etag of each answer is compared instead")
+
+
+def _create_only(recorded: Abilities, probed: Abilities, traits: Traits | None) -> DoctorFinding:
+    name = "create-only"
+    if probed.create_only_put:
+        means = f", by {traits.create_only}" if traits is not None else ""
+        return ok(name, f"honoured{means}: a second owner of the bucket is fenced")
+    text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    if traits is not None:
+        text = "the place replaces names that are taken: only an advisory lease keeps two owners apart"
+    if not recorded.create_only_put:
+        return warn(name, text, _ONE_OWNER)
+    return fail(name, f"{text}, and when the store was made it did not", _ONE_OWNER)
+
+
+def _checksum(recorded: Abilities, probed: Abilities) -> DoctorFinding:
+    name = "upload checksum"
+    if not recorded.verifies_crc32c:
+        return ok(name, "the server compares an MD5 of each upload")
+    if probed.verifies_crc32c:
+        return ok(name, "the server compares a CRC32C of each upload")
+    text = "the server no longer compares the CRC32C sent along: damage on the way to it would be stored"
+    return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
+
+
+def _deletes(recorded: Abilities, probed: Abilities) -> DoctorFinding:
+    name = "delete"
+    if probed.deletes:
+        return ok(name, "allowed" if recorded.deletes else "allowed by now; when the store was made it was not")
+    text = "the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"
+    return warn(name, text, "give the key the right to delete, unless this is an archive that only grows")
+
+
+def _recorded(location: LocationRecord) -> dict[str, bool]:
+    return {
+        "create_only_put": location.create_only_put,
+        "create_only_multipart": location.create_only_multipart,
+        "verifies_crc32c": location.verifies_crc32c,
+        "deletes": not location.keeps_objects,
+    }

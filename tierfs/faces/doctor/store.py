@@ -1,0 +1,329 @@
+"""Checks of a store on this machine: its mounts, disk, clock and owner. Nothing is sent anywhere.
+
+The abilities of its filesystem are found by experiment, on a file that is removed again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tierfs.app.store import Store
+from tierfs.base.options import contradictions
+from tierfs.base.options.config import Settings
+from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
+from tierfs.base.system.places import Mount
+from tierfs.base.words import errors
+from tierfs.base.words.names import CONTROL_NAME, printable
+from tierfs.engine.chunkstore.local_files import DiskBytes
+from tierfs.engine.metadata import directories, policies
+from tierfs.faces.doctor.findings import DoctorFinding, clock_finding, fail, guarded, mebibytes, ok, warn
+from tierfs.mount.mountpoint import (
+    BDI,
+    CONNECTIONS,
+    MAX_BACKGROUND,
+    MAX_BACKGROUND_FILE,
+    READ_AHEAD_FILE,
+    READ_AHEAD_KIB,
+)
+from tierfs.tiering import quota
+from tierfs.tiering.garbage.clocks import ACCEPT
+from tierfs.tiering.policy import disk_view
+from tierfs.upkeep.holder.lock import mounts_of
+from tierfs.upkeep.holder.status import StoreStatus, shared_filesystem_warning, store_status
+
+_BYTES = b"tierfs doctor\n"
+_NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_SAME_DISK = "move it: tierfs move --to DIR-ON-ANOTHER-DISK"
+_NO_PLACE = "give it one: tierfs config cold.url=URL"
+_LOCAL_DISK = "put the store on ext4, xfs or btrfs"
+
+
+def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
+    """Check RWF_NOWAIT and link(2), in a directory made below `directory`. Raises OSError where nothing can be made."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory)
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        yield fail("filesystem", f"{printable(str(directory))}: the disk is read-only", errors.READ_ONLY_REMEDY)
+        return
+    with made as own:
+        file = Path(own) / "file"
+        file.write_bytes(_BYTES)
+        yield nowait(_nowait_error(file))
+        yield links(_link_error(file, Path(own) / "link"))
+
+
+def nowait(error: int) -> DoctorFinding:
+    """Check whether reads from the page cache need no thread; `error` is the errno of trying, 0 for none."""
+    if error not in _NO_SUCH_READ:
+        return ok("RWF_NOWAIT", "local reads need no thread where the page cache has the bytes")
+    return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read takes a thread", _LOCAL_DISK)
+
+
+def links(error: int) -> DoctorFinding:
+    """Check whether a name can be taken create-only; `error` is the errno of trying, 0 for none."""
+    if not error:
+        return ok("link(2)", "supported")
+    tell = warn if error in _NO_LINKS else fail
+    return tell("link(2)", f"{os.strerror(error)}: a cold tier in a directory here cannot store objects", _LOCAL_DISK)
+
+
+def _nowait_error(file: Path) -> int:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.preadv(fd, [bytearray(len(_BYTES))], 0, os.RWF_NOWAIT)
+    except OSError as exc:
+        return exc.errno or 0
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _link_error(file: Path, link: Path) -> int:
+    try:
+        os.link(file, link)
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
+
+
+_DAMAGE = "DataLoss"
+
+# Of a quota: early enough to order more (a guess).
+_NEARLY_PERCENT = 90
+
+
+def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
+    """Tell of bytes that are past their retention and wait for their offload."""
+    if status.overdue_bytes:
+        text = f"{status.overdue_bytes:,} bytes past their retention wait: {status.overdue_reason}"
+        yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs config PATH")
+
+
+def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
+    """Tell how much of its quota the store has in the cold tier."""
+    use, name = status.cold_use, "cold quota"
+    if use.room_bytes is None:
+        return
+    if use.bytes * 100 >= use.quota_bytes * _NEARLY_PERCENT:
+        yield warn(name, f"{use}: at this nothing is offloaded, and the local disk fills", quota.REMEDY)
+    else:
+        yield ok(name, str(use))
+
+
+def check_store(store: Store) -> Iterator[DoctorFinding]:
+    """Yield every check of an open store that needs no cold tier."""
+    unknown = store.owner_watch.ask()
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
+    if store.settings_error is not None:
+        remedy = store.settings_error.remedy or f"change {store.paths.settings}"
+        yield fail("settings", str(store.settings_error), remedy)
+    yield owner(status)
+    yield failures(status)
+    yield holder(status)
+    yield from hidden(store)
+    yield from overdue(status)
+    yield from cold_quota(status)
+    yield from damage(status)
+    for text in contradictions.useless_settings(store.settings):
+        yield warn("settings", text, f"see {store.paths.settings}")
+    yield from overridden(store)
+    for mount in mounts_of(store.path):
+        yield from mounted(mount)
+    yield from disk(store.files.disk_bytes(), status, store.settings)
+    yield from guarded("filesystem", lambda: check_filesystem(store.path))
+    yield cold_place(store.path, status.cold_url, status.cold_address)
+    with store.metadata.read() as txn:
+        last_commit_ms = txn.store.last_wall_ms
+    yield commit_clock(store.clock.now_ms(), last_commit_ms)
+
+
+def overridden(store: Store) -> Iterator[DoctorFinding]:
+    """Report settings of this host that have no effect, as a policy of the root overrides them."""
+    with store.metadata.read() as txn:
+        root = policies.at(txn, "")
+    for text, remedy in contradictions.overridden_settings(root):
+        yield warn("settings", text, f"to let the setting decide: {remedy}")
+
+
+def hidden(store: Store) -> Iterator[DoctorFinding]:
+    """Report what an older version stored under the name of the directory in which mounts report."""
+    with store.metadata.read() as txn:
+        is_there = directories.exists(txn, CONTROL_NAME)
+    if is_there:
+        text = f"{CONTROL_NAME} is hidden in mounts by the directory in which they report"
+        yield warn(
+            "names",
+            text,
+            f"tierfs cat {CONTROL_NAME} | tierfs append ANOTHER-NAME, and so each segment below it; then rm it",
+        )
+
+
+def owner(status: StoreStatus) -> DoctorFinding:
+    """Check whether this store still owns its bucket."""
+    fenced = status.journal.fenced_by_epoch
+    if not fenced:
+        return ok("store", f"{printable(status.path)} ({status.store_id}, epoch {status.store_epoch})")
+    return fail(
+        "store",
+        f"another store owns the bucket since epoch {fenced}: this one may only be read",
+        f"save what only this disk holds, then retire it: tierfs --store {status.path} status",
+    )
+
+
+def failures(status: StoreStatus) -> DoctorFinding:
+    """Report work that failed and is tried again; damage does not mend itself."""
+    name = "background work"
+    if not status.troubles:
+        return ok(name, f"nothing is stuck, {status.journal.unpublished:,} changes wait for the journal")
+    first: Sequence[str] = [row.error for row in status.troubles if row.error_kind == _DAMAGE]
+    tell = fail if first else warn
+    error = printable((first or [row.error for row in status.troubles])[0])
+    text = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
+    return tell(name, text, f"mend what the errors name: tierfs --store {status.path} status")
+
+
+def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
+    """Report bytes that no reader may get, or not from every copy."""
+    endangered, command = status.endangered, f"tierfs --store {status.path}"
+    if endangered.lost_bytes:
+        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} check")
+    if endangered.suspect_bytes:
+        text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
+        yield fail("suspect bytes", text, f"{command} check /; if they stay: {command} check --read --repair")
+    for place in endangered.unreachable:
+        text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
+        yield fail("bytes not reachable", text, f"mount it, then: {command} check /")
+    if not (endangered.lost_bytes or endangered.suspect_bytes or endangered.unreachable):
+        yield ok("bytes", "none is known to be lost, suspect or not reachable")
+
+
+def mounted(mount: Mount) -> Iterator[DoctorFinding]:
+    """Check whether one mount of the store answers, and its kernel settings."""
+    state = state_of(mount)
+    if state is MountState.DEAD:
+        yield dead_mount(mount)
+        return
+    if state is MountState.COVERED:
+        yield covered_mount(mount)
+        return
+    if mount.root:  # a bind mount: the settings are those of the mount
+        return
+    if state is MountState.SILENT:
+        yield silent_mount(mount)
+    yield read_ahead(mount, BDI)
+    yield waiting_reads(mount, CONNECTIONS)
+
+
+def silent_mount(mount: Mount) -> DoctorFinding:
+    """Report a mount point whose daemon exists and does not answer."""
+    point = printable(str(mount.mountpoint))
+    return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
+
+
+def covered_mount(mount: Mount) -> DoctorFinding:
+    """Report a mount point over which another filesystem was mounted."""
+    point = printable(str(mount.mountpoint))
+    return warn(f"mount of {point}", "another filesystem is mounted over it", f"see: findmnt {point}; umount {point}")
+
+
+def dead_mount(mount: Mount) -> DoctorFinding:
+    """Report a mount point whose daemon is gone."""
+    point = printable(str(mount.mountpoint))
+    return fail(f"mount of {point}", "its daemon is gone: everything below it fails", f"tierfs umount {point}")
+
+
+def holder(status: StoreStatus) -> DoctorFinding:
+    """Check whether any process moves bytes to the cold tier."""
+    if status.holder is not None:
+        return ok("holder", str(status.holder))
+    if status.cold_url is None or not status.not_offloaded_bytes:
+        return ok("holder", "none, and nothing to offload")
+    return warn(
+        "holder",
+        f"none: {mebibytes(status.not_offloaded_bytes)} stay on this disk alone",
+        f"tierfs --store {status.path} daemon",
+    )
+
+
+def read_ahead(mount: Mount, bdi: Path) -> DoctorFinding:
+    """Check whether the kernel reads enough of a mount at once; `bdi` is the directory of its devices' settings."""
+    name = f"read-ahead of {printable(str(mount.mountpoint))}"
+    setting = bdi / mount.device / READ_AHEAD_FILE
+    remedy = f"as root: echo {READ_AHEAD_KIB} > {setting}"
+    current = _number_in(setting)
+    if current is None:
+        return warn(name, f"{setting} cannot be read", remedy)
+    if current == READ_AHEAD_KIB:
+        return ok(name, f"{current} KiB")
+    return warn(name, f"{current} KiB; {READ_AHEAD_KIB} is fastest", remedy)
+
+
+def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
+    """Check whether reads that wait for the cold tier hold up others; `connections` is the directory of the limits."""
+    name = f"waiting reads of {printable(str(mount.mountpoint))}"
+    setting = connections / mount.device.partition(":")[2] / MAX_BACKGROUND_FILE
+    remedy = f"as root: mount -t fusectl fusectl {connections}; echo {MAX_BACKGROUND} > {setting}"
+    current = _number_in(setting)
+    if current is None:
+        return warn(name, f"{setting} cannot be read", remedy)
+    if current >= MAX_BACKGROUND:
+        return ok(name, f"{current:,} hold up no others")
+    return warn(name, f"{current:,} that wait for an absent cold tier hold up all others", remedy)
+
+
+def _number_in(setting: Path) -> int | None:
+    """Return the value of a kernel setting; None where it cannot be read."""
+    try:
+        return int(setting.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[DoctorFinding]:
+    """Check the store's filesystem against the floor and the watermarks."""
+    free, floor = space.free, settings.write.free_space_floor_bytes
+    view = disk_view(space, status.local.bytes, floor, settings.background)
+    evict = f"tierfs --store {status.path} evict"
+    text = f"{mebibytes(free)} free, {space.used * 100 // max(1, space.size)} % used"
+    if free < floor:
+        yield fail("disk", f"{text}: appends are refused below {mebibytes(floor)}", evict)
+    elif view.excess_bytes:
+        limits = f"{settings.background.high_watermark_percent} % or {mebibytes(view.high_local_bytes)} of chunks"
+        near = f"above a high watermark ({limits}) or near the floor for appends ({mebibytes(floor)})"
+        yield warn("disk", f"{text}: {near}, cold bytes are evicted at once", evict)
+    else:
+        yield ok("disk", text)
+    if status.cold_url is None:
+        return
+    waiting = status.not_offloaded_bytes
+    text = f"{mebibytes(waiting)}, watermark {mebibytes(view.high_unoffloaded_bytes)}"
+    if waiting > view.high_unoffloaded_bytes:
+        yield warn("not offloaded", f"{text}: chunks end early", f"tierfs --store {status.path} offload")
+    else:
+        yield ok("not offloaded", text)
+
+
+def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) -> DoctorFinding:
+    """Check whether losing the store's disk loses the cold tier with it."""
+    warning = shared_filesystem_warning(store, cold_url)
+    if warning is None:
+        parts = "".join(f", {name} {value}" for name, value in address.items())
+        return ok("cold tier's place", f"{cold_url}{parts}: not on the store's filesystem")
+    if "cannot be looked at" in warning:
+        return warn("cold tier's place", warning, "mount it, or bring the directory back")
+    return warn("cold tier's place", warning, _NO_PLACE if cold_url is None else _SAME_DISK)
+
+
+def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:
+    """Check whether the clock ran back since the newest commit; times of what is written now would be too late."""
+    difference_ms = max(0, last_commit_ms - now_ms)
+    finding = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
+    return replace(finding, remedy=f"{finding.remedy}; if it is right now: {ACCEPT}") if finding.remedy else finding

@@ -1,0 +1,184 @@
+"""Store: what `tierfs.open_store` returns. Its methods are the verbs of the command line, by the same functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.options import policy as policy_text
+from tierfs.base.words import names
+from tierfs.base.words.errors import Closed, InvalidRequest
+from tierfs.base.words.types import Ack, ByteRange, EntryKind, ReadPriority
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.segments import stat
+from tierfs.faces.python.segment import Name, Reader, Segment, SegmentInfo, Writer
+
+if TYPE_CHECKING:
+    from tierfs.engine.ledger.offloader import Offloader
+    from tierfs.engine.segments.delete import Deletion
+    from tierfs.faces.python.ledger import Ledger, ManagedLedger
+    from tierfs.tiering.offload_command import OffloadReport
+    from tierfs.upkeep.holder.work import EvictReport
+
+
+def open_store(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+) -> Store:
+    """Open a store by its directory, or a bucket's journal by its URL, `s3://BUCKET/PREFIX`, for reading alone.
+
+    Without a path it is the one that TIERFS_STORE names. Stores of one path share one connection in a process. Raises
+    InvalidRequest where none is named, NotFound where there is none, PermissionDenied for one that others may write.
+    """
+    where = "" if path is None else os.fspath(path)
+    if where and "://" not in where:
+        where = os.path.abspath(where)
+    return Store(CONNECTIONS.get(StorePlace(where, endpoint_url, region, profile)))
+
+
+class Store:
+    """An open store. Thread-safe, usable in a child of fork; close it, or use it as a context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connected: Connection | None = connection
+
+    @property
+    def path(self) -> str:
+        """Its directory; for a bucket's URL that of the replica here."""
+        return str(self._connection.store.path)
+
+    def segment(self, name: str) -> Segment:
+        """Return a segment by its name, whether or not it exists. Raises InvalidRequest for an impossible name."""
+        return Segment(self._connection, name)
+
+    def append(self, name: str, data: Buffer, *, expected_offset: int | None = None, seal: bool = False) -> ByteRange:
+        """Append bytes to a segment; see Segment.append."""
+        return self.segment(name).append(data, expected_offset=expected_offset, seal=seal)
+
+    def open_writer(
+        self, name: str, *, expected_offset: int | None = None, take_over: bool = False, ack: Ack | str | None = None
+    ) -> Writer:
+        """Become the one writer of a segment; see Segment.open_writer."""
+        return self.segment(name).open_writer(expected_offset=expected_offset, take_over=take_over, ack=ack)
+
+    def open(self, name: str, *, read_priority: ReadPriority | str | None = None) -> Reader:
+        """Open a segment as a file for reading; see Segment.open."""
+        return self.segment(name).open(read_priority=read_priority)
+
+    def info(self, name: str) -> SegmentInfo:
+        """Return the facts of a segment. Raises NotFound, IsDirectory."""
+        return self.segment(name).info()
+
+    def ls(self, path: str = "") -> list[Name]:
+        """List a directory by name; a segment is a list of itself. Raises NotFound."""
+        canonical = names.join(names.split(path))
+        with self._connection.store.metadata.read() as txn:
+            entry = directories.must_find(txn, path)
+            above = canonical if entry.kind is EntryKind.DIRECTORY else canonical.rpartition("/")[0]
+            return [Name.of(above, item) for item in stat.listing(txn, path)]
+
+    def segments(self, path: str = "") -> Iterator[Segment]:
+        """Yield every segment at or below a path, in name order. Raises NotFound."""
+        with self._connection.store.metadata.read() as txn:
+            below = [name for name, _ in directories.segments_at(txn, path)]
+        yield from (self.segment(name) for name in below)
+
+    def ledger(self, name: str) -> Ledger:
+        """Open a ledger for reading. Raises NotFound, IsDirectory, InvalidRequest for another segment."""
+        from tierfs.faces.python.ledger import Ledger
+
+        return Ledger(self._connection, name)
+
+    def managed_ledger(
+        self, path: str, *, offloader: Offloader | None = None, take_over: bool = False
+    ) -> ManagedLedger:
+        """Become the one writer of a managed ledger: a directory of ledgers, made with the first entry.
+
+        `offloader` is where its ledgers are offloaded to, instead of the store's cold tier. Raises Conflict naming a
+        live writer (unless `take_over`), Sealed for one that was terminated, InvalidRequest for a segment.
+        """
+        from tierfs.faces.python.ledger import ManagedLedger
+
+        return ManagedLedger(self._connection, path, offloader=offloader, take_over=take_over)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it; one that exists is success. Raises NotDirectory."""
+        self._connection.store.engine.make_directory(path)
+
+    def delete(self, path: str, *, recursive: bool = False, now: bool = False) -> Deletion:
+        """Remove a segment, or with `recursive` a directory: into the trash, or `now` for good.
+
+        Raises NotFound, Conflict naming a live writer, IsDirectory without `recursive`.
+        """
+        from tierfs.app import verbs
+
+        done = verbs.delete(self._connection.store, path, recursive=recursive, now=now)
+        verbs.settle(self._connection.store)
+        return done
+
+    def offload(self, path: str = "") -> OffloadReport:
+        """Make every byte at or below a path cold, and return once the bucket's journal names it.
+
+        Raises NoColdTier, NotFound, and the first error of an upload after all others were attempted.
+        """
+        from tierfs.upkeep.holder.verbs import OFFLOAD, perform
+
+        return perform(self._connection.store, OFFLOAD, path)
+
+    def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
+        """Delete local bytes that are safely cold, `force` also those that policy keeps. Raises as `offload`."""
+        from tierfs.upkeep.holder.verbs import EVICT, FORCE, flags, perform
+
+        return perform(self._connection.store, EVICT, path, flags({FORCE: force}))
+
+    def policy(self, path: str = "") -> Mapping[str, Any]:
+        """Return the value of each policy in force at a path. Raises NotFound."""
+        with self._connection.store.metadata.read() as txn:
+            return {key: held.value for key, held in policies.at(txn, path).all()}
+
+    def set_policy(self, path: str = "", /, **wanted: str | int | float | None) -> None:
+        """Set policies at a path, like `chunk_bytes="64MiB"` or `ledger_entries=50_000`; None removes one there.
+
+        A missing path becomes a directory. Raises InvalidRequest for an unknown policy, a value of another kind, or a
+        contradiction.
+        """
+        from tierfs.app import verbs
+
+        given = {key: _as_text(key, value) for key, value in wanted.items() if value is not None}
+        values = {key: policy_text.parse(key, text) for key, text in given.items()}
+        unset = [key for key, value in wanted.items() if value is None]
+        verbs.change_policies(self._connection.store, path, values, unset)
+
+    def close(self) -> None:
+        """Release the store, which closes when no other store, reader or writer of this process uses it; idempotent."""
+        self._connected = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def _connection(self) -> Connection:
+        connection = self._connected
+        if connection is None:
+            raise Closed("the store was closed", remedy="open it again: tierfs.open_store(path)")
+        if connection.is_inherited:  # in a child of fork: locks and connections of its parent are not for two
+            connection = self._connected = CONNECTIONS.get(connection.place)
+        return connection
+
+
+def _as_text(key: str, value: object) -> str:
+    """Return a policy's value as it is typed. Raises InvalidRequest for one of another type."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise InvalidRequest(f"policy {key} cannot be {value!r}", remedy="give a text or a number")

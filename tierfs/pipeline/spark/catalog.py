@@ -1,0 +1,20 @@
+"""Tables of Spark's catalog, which keeps no options of a source in Python.
+
+Spark gives the options when the table is made, and only if no columns are named, and never again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tierfs.base.words.errors import InvalidRequest
+
+
+def require_kept(options: Mapping[str, str]) -> None:
+    """Raise InvalidRequest while a table is made; with columns Spark asks nothing, and a query has to name the path."""
+    given = {name.lower() for name in options}
+    if "provider" in given or any(name.startswith("option.") for name in given):
+        raise InvalidRequest(
+            "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path",
+            remedy="CREATE TEMPORARY VIEW … USING tierfs OPTIONS (…), or name its columns and query it WITH (path = …)",
+        )

@@ -1,0 +1,441 @@
+"""The options of `format("tierfs")`, checked: an unknown one is refused, so that a misspelt one never passes.
+
+The options of `readStream` are those of a read, and the beginning and pace of a stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from tierfs.app.sources import split_url
+from tierfs.base.words import names, units
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ReadPriority
+from tierfs.pipeline.scan.line_format import LineFormat, Mode, Separator, require_encoding
+from tierfs.pipeline.scan.partition_directories import parse_conditions
+from tierfs.pipeline.scan.planning import Sizes
+from tierfs.pipeline.scan.selection import Selection, Tail
+from tierfs.pipeline.scan.stream import Records, StreamRead
+from tierfs.pipeline.spark import catalog, unknown_options
+from tierfs.pipeline.spark.row_types import RowForm, RowType
+
+E = TypeVar("E", bound=StrEnum)
+
+# Parts of option names that would carry a key.
+_CREDENTIALS = ("access", "secret", "token", "password", "credential")
+
+STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
+_READ_OPTIONS = (
+    *STORE_OPTIONS,
+    *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
+    *("basePath", "partitionFilter", "hiddenFiles", "timeZone", "ignoreMissingFiles"),
+    *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
+    *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
+    *("startOffset", "endOffset", "startEntry", "endEntry", "startingTimestamp", "endingTimestamp"),
+)
+# Arrow's offsets have 32 bits.
+_MOST_BLOCK_BYTES = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """The store, and the connection to its bucket."""
+
+    store: str | None
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
+
+
+class HiddenFiles(StrEnum):
+    """Treatment of names that Spark hides when it reads by path."""
+
+    READ = "read"
+    SKIP = "skip"
+
+
+class LineCompression(StrEnum):
+    """Treatment of lines in segments whose names end with .gz, .bz2 or .zst."""
+
+    AUTO = "auto"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The part of each segment that is read: bytes, entries of ledgers, times. Half-open; None: from or to the end."""
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    start_entry: int | None = None
+    end_entry: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def cuts_bytes(self) -> bool:
+        """Whether a segment may be read from a byte in it."""
+        return self.cuts_times or self.start_offset is not None or self.end_offset is not None
+
+    @property
+    def cuts_times(self) -> bool:
+        """Whether a segment may be read from a time on, or up to one."""
+        return self.start_ms is not None or self.end_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """All options of a read."""
+
+    where: StoreOptions
+    selection: Selection
+    row_type: RowType
+    lines: LineFormat
+    block_bytes: int
+    sizes: Sizes
+    priority: ReadPriority | None
+    tail: Tail
+    bounds: Bounds
+    base: str | None = None
+    """The directory below which names hold columns; None: the paths themselves."""
+    zone: tzinfo = UTC
+    """Of times that name none."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
+        """Parse Spark's options except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
+        catalog.require_kept(options)
+        given = Given(options, (*_READ_OPTIONS, *more))
+        where, paths, base = _paths(given)
+        if given.flag("ignoreMissingFiles"):
+            raise InvalidRequest(
+                "a read cannot pass over missing bytes: a table that is shorter than its segments would look whole",
+                remedy="leave ignoreMissingFiles out, and read again what was deleted meanwhile, or stream it",
+            )
+        zone, conditions = given.zone("timeZone"), given.text("partitionFilter")
+        selection = Selection(
+            paths,
+            recursive=given.flag("recursiveFileLookup"),
+            name_glob=given.text("pathGlobFilter"),
+            modified_after_ms=given.time_ms("modifiedAfter", zone),
+            modified_before_ms=given.time_ms("modifiedBefore", zone),
+            conditions=() if conditions is None else parse_conditions(conditions),
+            skips_hidden=given.choice("hiddenFiles", HiddenFiles, HiddenFiles.READ) is HiddenFiles.SKIP,
+        )
+        sizes = Sizes(
+            max_partition_bytes=given.size("maxPartitionBytes", 128 * MIB),
+            open_cost_bytes=given.size("openCostInBytes", Sizes().open_cost_bytes),
+            min_partitions=given.number("minPartitions", os.cpu_count() or 1),
+        )
+        block_bytes = given.size("blockBytes", MIB)
+        if not 0 < block_bytes <= _MOST_BLOCK_BYTES:
+            raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="leave it out: it is 1 MiB then")
+        bounds = Bounds(
+            *(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")),
+            *(given.moment_ms(name, zone) for name in ("startingTimestamp", "endingTimestamp")),
+        )
+        return cls(
+            where=where,
+            selection=selection,
+            row_type=given.choice("type", RowType, RowType.LINES),
+            lines=_line_format(given),
+            block_bytes=block_bytes,
+            sizes=sizes,
+            priority=_priority(given.text("readPriority")),
+            tail=given.choice("tail", Tail, Tail.LOCAL),
+            bounds=bounds,
+            base=base,
+            zone=zone,
+        )
+
+    @property
+    def form(self) -> RowForm:
+        """The options that a task needs."""
+        return RowForm(self.row_type, self.lines, self.block_bytes, self.zone)
+
+
+class Given:
+    """Options as given; names do not depend on case."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        """Raises InvalidRequest for an unknown option, and for credentials."""
+        known = tuple(known)
+        names = {name.lower(): name for name in known}
+        self._values = {name.lower(): value for name, value in options.items()}
+        for name in self._values:
+            if name in names:
+                continue
+            if any(part in name for part in _CREDENTIALS):
+                raise InvalidRequest(
+                    f"the option {printable(name)} is refused: options end up in logs and plans",
+                    remedy="set profile, or what botocore reads: AWS_PROFILE, ~/.aws, a role",
+                )
+            spelling = next(given for given in options if given.lower() == name)
+            raise InvalidRequest(
+                f"tierfs has no option {printable(spelling)}",
+                remedy=unknown_options.remedy_for(spelling, known, STREAM_OPTIONS),
+            )
+
+    def text(self, name: str) -> str | None:
+        """Return the text unchanged, or None if not given."""
+        return self._values.get(name.lower())
+
+    def flag(self, name: str) -> bool:
+        """Return true or false."""
+        try:
+            return units.parse_flag(self.text(name) or "false")
+        except ValueError as exc:
+            raise self._wrong(name, units.FLAGS) from exc
+
+    def number(self, name: str, default: int) -> int:
+        """Return a whole number above 0."""
+        value = self.text(name)
+        if value is None:
+            return default
+        number = units.decimal(value)
+        if not number:
+            raise self._wrong(name, "a whole number above 0")
+        return number
+
+    def position(self, name: str) -> int | None:
+        """Return an offset or the number of an entry."""
+        value = self.text(name)
+        position = None if value is None else units.decimal(value)
+        if value is not None and position is None:
+            raise self._wrong(name, "a whole number")
+        return position
+
+    def size(self, name: str, default: int) -> int:
+        """Return bytes, from texts like 64MiB; Spark's 64m and 64mb mean the same."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return units.parse_size(_binary(value))
+        except ValueError as exc:
+            raise self._wrong(name, "a size, like 128MiB") from exc
+
+    def zone(self, name: str) -> tzinfo:
+        """Return a time zone; UTC if not given."""
+        value = self.text(name)
+        if value is None:
+            return UTC  # also on a machine without a database of time zones
+        try:
+            return ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as exc:  # unknown, no name of a file, a directory
+            raise self._wrong(name, "a time zone, like Europe/Paris") from exc
+
+    def time_ms(self, name: str, zone: tzinfo) -> int | None:
+        """Return a time in Spark's form, 2031-01-30T12:00:00, in `zone` unless it names another."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError as exc:
+            raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
+        return int((time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() * 1000)
+
+    def moment_ms(self, name: str, zone: tzinfo) -> int | None:
+        """Return a time in Spark's form, or in milliseconds since the epoch as Spark's source of Kafka has it."""
+        try:
+            number = units.parse_epoch_ms(self.text(name) or "")
+        except ValueError as exc:
+            wanted = "a time, like 2031-01-30T12:00:00, or milliseconds since 1970, of 1973 or later"
+            raise self._wrong(name, wanted) from exc
+        return self.time_ms(name, zone) if number is None else number
+
+    def choice(self, name: str, kind: type[E], default: E) -> E:
+        """Return one of several words, independent of case."""
+        value = self.text(name)
+        if value is None:
+            return default
+        for member in kind:
+            if member.value.lower() == value.lower():
+                return member
+        raise self._wrong(name, " or ".join(member.value for member in kind))
+
+    def _wrong(self, name: str, wanted: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"the option {name} is {printable(self.text(name) or '')!r}", remedy=f"it must be {wanted}"
+        )
+
+
+def store_options(given: Given, store: str | None = None) -> StoreOptions:
+    """Return the store options; `store` is named by a path. Raises InvalidRequest if an option names another one."""
+    named = given.text("store")
+    if store is not None and named is not None and store != named:
+        raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
+    return StoreOptions(named or store, given.text("endpointUrl"), given.text("region"), given.text("profile"))
+
+
+def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:
+    """Return the store, the names in it, and the name of basePath."""
+    several = given.text("paths")
+    single = given.text("path")
+    paths = json.loads(several) if several is not None else [] if single is None else [single]
+    if not paths or not all(paths):
+        raise InvalidRequest(
+            "no path is named to read",
+            remedy="write load(PATH), OPTIONS (path 'PATH') of a view, WITH (path = 'PATH') of a table; / is the root",
+        )
+    base = given.text("basePath")
+    split = [split_url(path) for path in (*paths, *(() if base is None else (base,)))]
+    stores = {store for store, _ in split if store is not None}
+    if len(stores) > 1:
+        raise InvalidRequest("the paths are of several stores", remedy="read each by itself, and use union")
+    named = [name for _, name in split]
+    return (
+        store_options(given, next(iter(stores), None)),
+        tuple(named[: len(paths)]),
+        None if base is None else names.join(names.split(named[-1])),
+    )
+
+
+def _line_format(given: Given) -> LineFormat:
+    encoding = require_encoding(given.text("encoding") or "utf-8")
+    return LineFormat(
+        separator=Separator.of(given.text("lineSep"), encoding),
+        encoding=encoding,
+        mode=given.choice("mode", Mode, Mode.PERMISSIVE),
+        max_line_bytes=given.size("maxLineBytes", 16 * MIB),
+        whole=given.flag("wholetext"),
+        decompresses=given.choice("compression", LineCompression, LineCompression.AUTO) is LineCompression.AUTO,
+    )
+
+
+def _priority(text: str | None) -> ReadPriority | None:
+    try:
+        return None if text is None else ReadPriority(text)
+    except ValueError as exc:
+        wanted = ", ".join(priority.value for priority in ReadPriority)
+        raise InvalidRequest(
+            f"the option readPriority is {printable(text or '')!r}", remedy=f"it is one of {wanted}"
+        ) from exc
+
+
+def _binary(text: str) -> str:
+    """Replace those of Spark's suffixes that count in 1024 there and in 1000 elsewhere: kb, mb, gb, tb."""
+    stripped = text.strip().lower()
+    return f"{stripped[:-1]}ib" if stripped.endswith(("kb", "mb", "gb", "tb")) else text
+
+
+STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "maxFilesPerTrigger", "failOnDataLoss")
+
+_RECORDS = {
+    RowType.LINES: Records.LINES,
+    RowType.BYTES: Records.BYTES,
+    RowType.ENTRIES: Records.ENTRIES,
+    RowType.MESSAGES: Records.ENTRIES,
+}
+
+_SHOWN = 100
+_DIGITS = 8
+
+
+class Starting(StrEnum):
+    """First offset of a stream without a checkpoint."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Options that only a stream has."""
+
+    starting: Starting
+    max_bytes: int | None
+    """Per trigger."""
+    max_segments: int | None
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Pace:
+        """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
+        given = Given(options, options)
+        limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
+        return cls(
+            starting=given.choice("startingOffsets", Starting, Starting.EARLIEST),
+            max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
+            max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
+            fail_on_data_loss=given.text("failOnDataLoss") is None or given.flag("failOnDataLoss"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """All options of a stream."""
+
+    read: ReadOptions
+    pace: Pace
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
+        read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
+        _require_endless(read)
+        if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
+            raise InvalidRequest("a stream begins at startingTimestamp or at the latest offset", remedy="give one")
+        return cls(read, pace)
+
+    def stream_read(self) -> StreamRead:
+        """Return the read that the driver makes of the options."""
+        read = self.read
+        return StreamRead(
+            name=_name(read),
+            selection=read.selection,
+            records=_RECORDS[read.row_type],
+            lines=read.lines,
+            cold_only=read.tail is not Tail.LOCAL,
+            priority=read.priority,
+            fail_on_data_loss=self.pace.fail_on_data_loss,
+        )
+
+
+def _require_endless(read: ReadOptions) -> None:
+    """Raise InvalidRequest for options that need a read with an end."""
+    selection = read.selection
+    if read.row_type is RowType.SEGMENTS:
+        raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
+    if read.bounds.end_ms is not None:
+        raise InvalidRequest(
+            "a stream has no end, so no endingTimestamp", remedy="read a batch with spark.read, or filter rows"
+        )
+    if replace(read.bounds, start_ms=None) != Bounds():
+        raise InvalidRequest(
+            "a stream has no startOffset, startEntry, nor their ends", remedy="set startingOffsets or startingTimestamp"
+        )
+    if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
+        raise InvalidRequest(
+            "a stream cannot choose segments by modifiedAfter or modifiedBefore: it would pass those that change later",
+            remedy="leave them out, and filter rows",
+        )
+    if read.lines.whole:
+        raise InvalidRequest(
+            "a stream cannot read segments as one line: they grow", remedy="leave wholetext out, or read a batch"
+        )
+    if read.tail is Tail.ERROR:
+        raise InvalidRequest(
+            "a stream cannot refuse bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
+        )
+
+
+def _name(read: ReadOptions) -> str:
+    """Return the kind of rows, the paths, and a mark of everything else that positions depend on."""
+    selection, separator = read.selection, read.lines.separator.text
+    paths = ", ".join(sorted(selection.paths))
+    more: tuple[object, ...] = (paths, selection.recursive, selection.name_glob)
+    more += (separator if read.row_type is RowType.LINES else None, selection.conditions, selection.skips_hidden)
+    mark = hashlib.sha256(repr(more).encode()).hexdigest()[:_DIGITS]
+    shown = paths if len(paths) <= _SHOWN else f"{paths[:_SHOWN]}…"
+    return f"{_RECORDS[read.row_type]} of {shown or '/'} ({mark})"

@@ -1,0 +1,95 @@
+"""Recomputes checksums and locates objects in segments.
+
+Recomputed checksums are right if the object's whole CRC32C, written with the object, proves the bytes. No index leads
+from an object to the segments whose bytes it holds, so locating takes one pass over the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.checksum import proved_sums
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import chains, checksums, tables
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.metadata.untrusted import message, messages
+from tierfs.reading.verified import VerifiedReader
+from tierfs.upkeep.check.findings import FindingPlace
+from tierfs.upkeep.check.metadata import segment_name
+
+
+def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: ObjectId) -> str | None:
+    """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
+    with metadata.read() as txn:
+        record = txn.get(OBJECTS, tables.u64(object_id))
+    if record is None:
+        return None
+    if record.crc32c is None:
+        return "the CRC32C of the whole is unknown too"
+    try:
+        sums = proved_sums(lambda: reader.steps(record, ByteRange(0, record.length)), record.crc32c)
+    except DataLoss:
+        return "its bytes do not match the CRC32C of the whole"
+    with metadata.write() as txn:
+        if txn.get(OBJECTS, tables.u64(object_id)) != record:
+            return "it changed meanwhile; run it again"
+        checksums.delete(txn, object_id)
+        checksums.put_grid(txn, object_id, sums.grid())
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A chunk that lies in one of the wanted objects."""
+
+    segment: str
+    """Printable name of the segment."""
+    place: FindingPlace
+    chunk: ChunkRecord
+    object: ObjectRecord
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes."""
+        return self.chunk.range
+
+    def behind(self, object_offset: int) -> ByteRange:
+        """Return the chunk's bytes from an offset of its object on."""
+        start = self.chunk.start_offset + max(0, object_offset - self.chunk.object_offset)
+        return ByteRange(min(start, self.chunk.end_offset), self.chunk.end_offset)
+
+    def has_other_copy(self, txn: ReadTransaction) -> bool:
+        """Return whether, by their records, good chunks of the other tier hold all its bytes."""
+        return self.place.tier is not None and copied(txn, self.place.segment_id, self.place.tier, self.range)
+
+
+def copied(txn: ReadTransaction, segment_id: int, tier: Tier, wanted: ByteRange) -> bool:
+    """Return whether, by their records, good chunks of the other tier hold all of `wanted`."""
+    other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
+    good = (
+        chunk.range
+        for chunk in chains.overlapping(txn, SegmentId(segment_id), other, wanted)
+        if chunk.state is ChunkState.GOOD and txn.get(OBJECTS, tables.u64(chunk.object_id)) is not None
+    )
+    try:
+        return ranges.covers(good, wanted)
+    except DataLoss:
+        return False
+
+
+def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Iterator[Located]:
+    """Yield the existing chunks of these objects."""
+    for key, chunk in messages(txn, CHUNKS):
+        if chunk is None or chunk.object_id not in object_ids or key[tables.U64_BYTES] != tier:
+            continue
+        segment_id = tables.read_u64(key)
+        segment, record = message(txn, SEGMENTS, tables.u64(segment_id)), txn.get(OBJECTS, tables.u64(chunk.object_id))
+        if segment is not None and record is not None:
+            place = FindingPlace(segment_id, tier, chunk.start_offset)
+            yield Located(segment_name(txn, segment), place, CHUNKS.codec.from_message(chunk), record)

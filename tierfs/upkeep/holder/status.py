@@ -1,0 +1,418 @@
+"""The status of a store: tiers, backlog, journal, garbage and the holder, from one snapshot; and its warnings.
+
+`local_only` lists the bytes that are on this disk alone: local ones of which the bucket's journal names no good copy. A
+fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from tierfs.base.bytes import ranges
+from tierfs.base.system.clock import TOLERANCE_S, ClockReading
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.words import names
+from tierfs.base.words.errors import TierfsError, WrongColdTier
+from tierfs.base.words.types import ByteRange, ChunkState, Tier
+from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import chains, directories, tables
+from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
+from tierfs.engine.metadata.journal_state import Fencer, JournalState
+from tierfs.engine.metadata.records import LocationRecord, SegmentRecord, StoreRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.sums import Sums, recount
+from tierfs.engine.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments.stat import Endangered, endangered
+from tierfs.tiering import quota
+from tierfs.tiering.garbage.clocks import ACCEPT
+from tierfs.upkeep.holder import lock, requests
+from tierfs.upkeep.holder.failures import QUOTA
+from tierfs.upkeep.holder.lock import Holder
+from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """The chunks and bytes of one tier."""
+
+    chunks: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """The position of this store in the bucket's journal."""
+
+    slot: int
+    unpublished: int
+    checkpoint_slot: int
+    fenced_by_epoch: int
+    fencer: Fencer
+    """Then the bucket's owner."""
+    replica: bool
+    """Follows the journal and writes nothing to it."""
+    old_backup: bool
+    """Fenced by its own later entries: the metadata are a copy of the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogStatus:
+    """The background writer's work to come, and what it leaves where it is."""
+
+    pending_bytes: int
+    """Of complete chunks that wait for their offload."""
+    active_bytes: int
+    """Of chunks that are still appended to."""
+    oldest_ms: int
+    """Time since which the oldest byte that waits has been on the local disk alone, or later; 0 when none is, or it is
+    not known."""
+    kept_bytes: int = 0
+    """On the local disk alone too, but no policy moves them: they wait for nothing."""
+    reasons: tuple[BacklogReason, ...] = ()
+    """All of these bytes by reason, as far as they were asked for."""
+
+
+_MS_PER_S = 1000
+
+
+def samples_of(
+    metadata: MetadataStore, *, holds: bool, backlog: BacklogStatus | None, uptime_s: float
+) -> dict[MetricName, float]:
+    """Return the sampled metrics of a process that may hold the store. In any thread."""
+    samples: dict[MetricName, float] = {MetricName.UPTIME: uptime_s, MetricName.HOLDER: int(holds)}
+    if backlog is not None:
+        samples[MetricName.BACKLOG_BYTES] = backlog.pending_bytes
+        samples[MetricName.BACKLOG_AGE] = age_s(metadata.clock.now_ms(), backlog)
+    with metadata.read() as txn:
+        sums = txn.sums
+        use = quota.use_of(txn, sums) if sums is not None else None
+    if use is not None and use.quota_bytes:
+        samples[MetricName.COLD_QUOTA_BYTES] = use.quota_bytes
+    if sums is not None and use is not None:
+        samples[MetricName.COLD_USED_BYTES] = use.bytes
+        samples[MetricName.LOST_BYTES] = sums.lost_bytes
+        samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
+    return samples
+
+
+def age_s(now_ms: int, backlog: BacklogStatus) -> float:
+    """Return the age of the oldest byte that is on the local disk alone; 0 when there is none."""
+    return max(0, now_ms - backlog.oldest_ms if backlog.oldest_ms else 0) / _MS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class TrashStatus:
+    """What was removed and can be restored."""
+
+    removals: int
+    segments: int
+    bytes: int
+    local_bytes: int
+    """Of these bytes, `not_offloaded_bytes` are on this disk alone."""
+    not_offloaded_bytes: int
+    cold_bytes: int
+    next_due_ms: int
+    """Time at which the next removal ends; 0 for an empty trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionStatus:
+    """A foreign place that the holder adopts again and again."""
+
+    url: str
+    layout: str
+    into: str
+    """The directory; "" if it was removed."""
+    every_s: int
+    last_ms: int
+    """End of the last adoption."""
+    allowed: bool
+    """Whether this host may read it: not one that only a journal named."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """One store at one instant."""
+
+    path: str
+    store_id: str
+    store_epoch: int
+    cold_url: str | None
+    cold_address: Mapping[str, str]
+    """`endpoint_url`, `region` and `profile` of the cold tier, those that are set."""
+    segments: int
+    directories: int
+    bytes: int
+    local: TierStatus
+    cold: TierStatus
+    not_offloaded_bytes: int
+    """At most this much exists only on the local disk."""
+    """Bytes recorded as lost do not count."""
+    endangered: Endangered
+    local_free_bytes: int
+    cold_use: quota.ColdUse
+    backlog: BacklogStatus
+    troubles: tuple[FailureRecord, ...]
+    """Work that failed and is tried again, the longest-standing first."""
+    requests: tuple[RequestRecord, ...]
+    """Unfinished work that was requested of the holder."""
+    journal: JournalStatus
+    uploads_in_flight: int
+    uploads_left: int
+    """By a process that was killed; the next one to hold the store deletes their objects."""
+    garbage: int
+    garbage_bytes: int
+    garbage_errors: tuple[str, ...]
+    holder: Holder | None
+    trash: TrashStatus
+    next_expiry_ms: int
+    """Time at which retention next takes bytes away, as of the holder's last look; 0 when nothing is to go."""
+    overdue_bytes: int
+    """At least so many bytes are past their retention and wait for their offload, as of the same look."""
+    overdue_reason: str
+    """Where and why the first of them wait."""
+    warnings: tuple[str, ...]
+    adoptions: tuple[AdoptionStatus, ...] = ()
+
+
+_MAX_ERRORS = 5
+# Rows of garbage searched for errors: some 80 ms.
+_MAX_ROWS = 5000
+
+
+def store_status(
+    metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path, unknown_owner: TierfsError | None = None
+) -> StoreStatus:
+    """Read the status from the sums; costs the same however many segments there are, once a store has sums.
+
+    `unknown_owner`: why nobody can say now whether the bucket is the store's.
+    """
+    with metadata.read() as txn:
+        totals = totals_of(txn)
+        location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
+        holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
+        left = 0 if holder is not None or not intents else _abandoned(txn, intents)
+        use = quota.use_of(txn, totals)
+        warnings = _warnings(store, location, txn.store, unknown_owner)
+        warnings += tuple(quota_warning(use, txn.get(FAILURES, QUOTA.encode())))
+        warnings += tuple(clock_warning(ClockReading.of(metadata.clock), txn.store))
+        return StoreStatus(
+            path=str(store),
+            store_id=txn.store.store_id,
+            store_epoch=txn.store.store_epoch,
+            cold_url=location.url if location is not None else None,
+            cold_address=_address(location),
+            segments=txn.count(SEGMENTS.name) - totals.trash_segments,
+            directories=txn.count(DIRECTORIES.name) - 1 - totals.trash_directories,
+            bytes=max(0, totals.bytes - totals.trash_bytes),
+            local=TierStatus(totals.local_chunks, totals.local_bytes),
+            cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
+            not_offloaded_bytes=totals.not_offloaded_bytes,
+            endangered=endangered(txn, totals, store),
+            local_free_bytes=files.free_bytes(),
+            cold_use=use,
+            backlog=backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None),
+            troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
+            requests=tuple(requests.unfinished(txn)),
+            journal=_journal(txn),
+            uploads_in_flight=intents - left,
+            uploads_left=left,
+            garbage=txn.count(GARBAGE.name),
+            garbage_bytes=totals.garbage_bytes,
+            garbage_errors=tuple(_garbage_errors(txn, totals)),
+            holder=holder,
+            trash=_trash(txn, totals),
+            next_expiry_ms=txn.store.next_expiry_ms,
+            overdue_bytes=txn.store.overdue_bytes,
+            overdue_reason=txn.store.overdue_reason,
+            warnings=warnings,
+            adoptions=tuple(_adoptions(txn)),
+        )
+
+
+def _journal(txn: ReadTransaction) -> JournalStatus:
+    state = txn.store.journal
+    return JournalStatus(
+        slot=state.next_slot - 1,
+        unpublished=txn.count(OUTBOX_NAME),
+        checkpoint_slot=state.checkpoint_slot,
+        fenced_by_epoch=state.fenced_by_epoch,
+        fencer=state.fencer,
+        replica=txn.store.replica,
+        old_backup=fence.is_old_backup(txn.store),
+    )
+
+
+def _trash(txn: ReadTransaction, totals: Sums) -> TrashStatus:
+    return TrashStatus(
+        removals=totals.removals,
+        segments=totals.trash_segments,
+        bytes=totals.trash_bytes,
+        local_bytes=totals.trash_local_bytes,
+        not_offloaded_bytes=totals.trash_uncovered_bytes,
+        cold_bytes=totals.trash_cold_bytes,
+        next_due_ms=directories.next_due_ms(txn),
+    )
+
+
+def _adoptions(txn: ReadTransaction) -> Iterator[AdoptionStatus]:
+    for _, location in txn.scan(LOCATIONS):
+        timer = location.adoption
+        if timer.every_s:
+            directory = txn.get(DIRECTORIES, tables.u64(timer.directory_id))
+            into = "" if directory is None else directories.path_of(txn, directory.parent_id, directory.name)
+            yield AdoptionStatus(
+                location.url, timer.layout, into, timer.every_s, timer.last_ms, not location.from_journal
+            )
+
+
+def totals_of(txn: ReadTransaction) -> Sums:
+    """Return the sums of a store, counted now while it has none."""
+    return txn.sums or recount(txn.scan_raw)
+
+
+def backlog_of(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool) -> BacklogStatus:
+    """Return the bytes that are on the local disk alone, by what they wait for; see Causes.backlog for its cost."""
+    reasons = Causes(txn, now_ms, held=held).backlog(totals)
+    growing = sum(row.bytes for row in reasons if row.kind is Wait.GROWING)
+    kept = sum(row.bytes for row in reasons if not row.kind.moves)
+    pending = sum(row.bytes for row in reasons) - growing - kept
+    oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
+    return BacklogStatus(pending, growing, oldest_ms, kept, reasons)
+
+
+def _abandoned(txn: ReadTransaction, intents: int) -> int:
+    from tierfs.tiering import objects  # rarely needed: a process was killed
+
+    return intents - len(objects.jobs(txn))
+
+
+def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
+    """Yield why some deletions failed; look at no row where none did."""
+    wanted = min(totals.garbage_failed, _MAX_ERRORS)
+    rows = (record for _, record in islice(txn.scan(GARBAGE), _MAX_ROWS) if record.last_error) if wanted else ()
+    yield from (record.last_error for record in islice(rows, wanted))
+
+
+def _warnings(
+    store: Path, location: LocationRecord | None, record: StoreRecord, unknown_owner: TierfsError | None
+) -> tuple[str, ...]:
+    warnings: list[str] = []
+    if record.journal.fenced_by_epoch:
+        warnings.append(str(fence.fenced(record)))
+    cold_url = location.url if location is not None else None
+    if isinstance(unknown_owner, WrongColdTier):
+        warnings.append(f"{unknown_owner}; {unknown_owner.remedy}")
+    elif unknown_owner is not None:
+        warnings.append(f"whether the bucket is still this store's is unknown: {unknown_owner}")
+    elif record.journal.wrong_place:
+        warnings.append(record.journal.wrong_place)
+    shared = shared_filesystem_warning(store, cold_url)
+    if shared:
+        warnings.append(shared)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        warnings.append(advisory)
+    warnings += kept_objects_warning(location, record.journal)
+    return tuple(warnings)
+
+
+def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str]:
+    """Return that nothing is offloaded any more, if the quota of the cold tier is why."""
+    if not use.keeps_out(refused):
+        return []
+    return [f"the cold tier holds {use}: nothing is offloaded, and this disk fills; {quota.REMEDY}"]
+
+
+def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
+    """Return why timed deletions wait although nothing fails: the clock was set, back or ahead, since a change."""
+    behind_s = (record.last_wall_ms - now.wall_ms) // 1000
+    ahead_s = (record.clock_seen.ahead_ms(now) or 0) // 1000
+    if behind_s > TOLERANCE_S:
+        off = f"{behind_s:,} s behind the store's newest change"
+    elif ahead_s > TOLERANCE_S:
+        off = f"{ahead_s:,} s ahead of the time since this machine's boot"
+    else:
+        return []
+    return [f"the clock is {off}: set it, or if it is right now: {ACCEPT}"]
+
+
+def advisory_fence_warning(location: LocationRecord | None) -> str | None:
+    """Return why a second owner of the bucket would go unnoticed, or None."""
+    if location is None or location.create_only_put:
+        return None
+    if location.url.startswith("s3:"):
+        return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    return "the place replaces names that are taken: only an advisory lease keeps two owners apart"
+
+
+def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
+    """Return what stays in the bucket because the key may not delete."""
+    if state is not None and state.superseded_kept:
+        kept = f"{state.superseded_kept:,} superseded objects of the journal"
+        return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
+    if location is None or not location.keeps_objects:
+        return []
+    return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
+
+
+def _address(location: LocationRecord | None) -> dict[str, str]:
+    if location is None:
+        return {}
+    parts = {"endpoint_url": location.endpoint_url, "region": location.region, "profile": location.profile}
+    return {name: value for name, value in parts.items() if value}
+
+
+def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
+    """Return why a cold tier in a directory is no protection, or None."""
+    if cold_url is None:
+        return "there is no cold tier: this disk holds the only copy"
+    if not cold_url.startswith("file:"):
+        return None
+    cold = store / names.to_os(cold_url.removeprefix("file:"))
+    try:
+        shared = os.stat(store).st_dev == os.stat(cold).st_dev
+    except OSError as exc:
+        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
+    if shared:
+        return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOnly:
+    """A run of a segment's bytes that is on this disk alone."""
+
+    segment: str
+    start: int
+    end: int
+
+
+def local_only(txn: ReadTransaction) -> Iterator[LocalOnly]:
+    """Yield every such run of every segment that was not removed, by segment and offset, from cursors."""
+    for _, segment in txn.scan(SEGMENTS):
+        if segment.local.count:
+            name = directories.path_of(txn, segment.parent_id, segment.name)
+            if names.is_removed(name):
+                continue  # a person removed it, and a fenced store restores nothing
+            for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
+                yield LocalOnly(name, run.start, run.end)
+
+
+def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
+    """Yield the local ranges of a segment, cut to it: a chunk may begin before its segment, whose head was cut."""
+    chunks = chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset)
+    return ranges.intersect((chunk.range for chunk in chunks if not chunk.lost), (segment.range,))
+
+
+def _named_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
+    published = txn.store.journal.published_sequence
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
+        if chunk.state is ChunkState.GOOD and chains.object_of(txn, chunk).linked_sequence <= published:
+            yield chunk.range
