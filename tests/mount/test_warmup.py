@@ -23,7 +23,7 @@ from tierfs.app import store
 from tierfs.base.words.types import CRC_BLOCK_BYTES
 from tierfs.engine.metadata.holder_records import RequestRecord
 from tierfs.engine.metadata.tables import REQUESTS
-from tierfs.reading.stats import CacheReport
+from tierfs.reading.cache_report import CacheReport
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

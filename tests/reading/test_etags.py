@@ -27,8 +27,8 @@ from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.fetcher import HedgePolicy
-from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.handle import ReadHandle
 

@@ -33,7 +33,8 @@ from tierfs.engine.chunkstore.s3.storage import S3Storage
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader, rehearse
+from tierfs.reading.reader import Reader
+from tierfs.reading.rehearsal import rehearse
 
 _BUCKET = "bucket"
 

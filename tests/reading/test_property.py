@@ -26,7 +26,7 @@ from tierfs.base.words.types import MIB, ByteRange, ReadPriority
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.reading.fetch.fetcher import HedgePolicy
+from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 

@@ -23,7 +23,8 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import chains, checksums, policies
 from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.readahead import MOST_PACKS, MOST_SPANS_AHEAD
+from tierfs.reading.pack_ahead import MOST_PACKS
+from tierfs.reading.readahead import MOST_SPANS_AHEAD
 
 TINY = 1000
 KEPT = KEEP_PASSED_BYTES // CRC_BLOCK_BYTES + 1

@@ -16,7 +16,8 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.metadata.checksums import pack
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.reading.fetch.grid import BlockDiffers, Grid, cut_grid
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.verified import OwnSum, VerifiedReader
 
 DATA = os.urandom(3 * BLOCK)

@@ -30,9 +30,11 @@ from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading import copies, etags, local, payloads, suspects, verified
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch import buffers, grid
+from tierfs.reading.fetch import buffers, checksum_cache
 from tierfs.reading.fetch.buffers import SMALLEST_BYTES, BufferPool
-from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, ChecksumCache, Grid, fetch
+from tierfs.reading.fetch.checked_blocks import BlockDiffers, CheckedBlocks, fetch
+from tierfs.reading.fetch.checksum_cache import ChecksumCache
+from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.local import LocalReader
 from tierfs.reading.patience import Unanswered
 from tierfs.reading.suspects import Suspects
@@ -145,7 +147,7 @@ def test_buffers_used_and_idle_stay_within_the_budget(lengths: list[int], budget
 
 
 def test_remembered_checksums_are_bounded(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "MAX_RUNS", 2)
+    monkeypatch.setattr(checksum_cache, "MAX_RUNS", 2)
     cache = ChecksumCache(store.metadata)
     with store.metadata.write() as txn:
         for number in range(100, 105):

@@ -28,7 +28,7 @@ from tierfs.reading.cache.files import InUse, room_bytes, slots_within
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
-from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
+from tierfs.reading.cache_report import CACHE_REPORT_NAME, CacheReport
 from tierfs.upkeep.holder import requests
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.requests import RequestServer

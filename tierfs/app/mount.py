@@ -34,8 +34,8 @@ from tierfs.mount.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.mount.options import MountOptions, parse_options
 from tierfs.mount.session import MountSession
 from tierfs.mount.stats import Observation
+from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
 from tierfs.reading.reader import Reader, run_loop
-from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.tiering.garbage import ballast
 from tierfs.upkeep.holder import kinds
 from tierfs.upkeep.holder.loop import Begin, HolderTask

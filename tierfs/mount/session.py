@@ -30,7 +30,8 @@ from tierfs.mount.operations import Operations
 from tierfs.mount.options import MountOptions
 from tierfs.mount.server import serving
 from tierfs.mount.watch import ChangeWatcher
-from tierfs.reading.reader import Reader, rehearse, run_loop
+from tierfs.reading.reader import Reader, run_loop
+from tierfs.reading.rehearsal import rehearse
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ from tierfs.base.words.errors import (
 from tierfs.base.words.types import MIB, ByteRange, ReadPriority, Tier
 from tierfs.engine.metadata.layout import Layout, PlacedChunk
 from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.reading.cold import ColdPath, ColdRead
+from tierfs.reading.cold import ColdRead
+from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.local import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits

@@ -33,6 +33,9 @@ _WORTH_A_REQUEST_BYTES = MIB
 # Limit of one request to the stored object: entries of a few bytes are mostly frames.
 _MOST_SCRATCH_BYTES = 16 * MIB
 
+# The row that holds a payload byte of a ledger, by the ledger's object and the byte's offset in the segment.
+FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -115,10 +118,6 @@ class _Share:
     def taken(self) -> bool:
         """Whether all of it was copied."""
         return self._at >= self._end
-
-
-# The row that holds a payload byte of a ledger, by the ledger's object and the byte's offset in the segment.
-FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
 
 
 def rows_of(metadata: MetadataStore) -> FindRun:

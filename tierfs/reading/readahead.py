@@ -5,10 +5,6 @@ share fetched bytes. A session begins with the requested blocks, or with 1 MiB a
 for more than 1 MiB proves it and opens the window. Random reads never prove a session and fetch only the requested
 blocks: the kernel cuts one large read into neighbouring requests, so that two of them prove nothing. Far from the
 server they do: a 1 MiB fetched in vain costs less than the four answers to wait for until that much was read.
-
-`PackAhead` keeps sessions of packs, so that a reader of one small file after another finds the next ones in memory.
-Files of a pack lie in the order of their names, as in a listing. A read that continues where another file of the pack
-ended belongs to a session of the pack, as reads of one large file do to one of that file.
 """
 
 from __future__ import annotations
@@ -18,12 +14,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
-from tierfs.engine.metadata.layout import PlacedChunk
-from tierfs.reading.fetch.span import Span
-from tierfs.reading.fetch.span_cache import SpanCache
-from tierfs.reading.view import SegmentView
 
 FIRST_WINDOW_BYTES = MIB
 _MIN_WINDOW_BYTES = 2 * MIB
@@ -275,57 +267,3 @@ class Sessions:
         for dropped in sessions[limit:]:
             self._shares.leave(dropped)
         del sessions[limit:]
-
-
-# Packs whose readers are remembered.
-MOST_PACKS = 64
-
-# Reading so much in order proves that files are read one after another: single files take less, or few requests.
-_PROVEN_BYTES = 2 * CRC_BLOCK_BYTES
-
-
-@dataclass(slots=True)
-class _Pack:
-    sessions: Sessions
-    last: Span | None = None
-    """Span read last: a read in another span has passed it."""
-
-
-@dataclass(slots=True)
-class PackAhead:
-    """All packs that a process reads. On the trio loop only."""
-
-    shares: FairShare
-    spans: SpanCache
-    _packs: OrderedDict[ObjectId, _Pack] = field(default_factory=OrderedDict)
-
-    def sessions_of(self, object_id: ObjectId) -> Sessions:
-        """Return the sessions of a pack."""
-        return self._of(object_id).sessions
-
-    def served(self, span: Span) -> None:
-        """Note a read of a pack: a read in another span than before has passed the previous one."""
-        pack = self._of(span.record.id)
-        if pack.last is not span:
-            if pack.last is not None:
-                self.spans.passed(pack.last)
-            pack.last = span
-        self.spans.used(span)
-
-    def _of(self, object_id: ObjectId) -> _Pack:
-        pack = self._packs.get(object_id)
-        if pack is not None:
-            self._packs.move_to_end(object_id)
-            return pack
-        pack = self._packs[object_id] = _Pack(Sessions(self.shares, _PROVEN_BYTES))
-        if len(self._packs) > MOST_PACKS:
-            _, oldest = self._packs.popitem(last=False)
-            oldest.sessions.close()
-            if oldest.last is not None:  # else a pack of a single span would keep it for ever: nothing passes it
-                self.spans.passed(oldest.last)
-        return pack
-
-
-def is_whole_file(view: SegmentView, placed: PlacedChunk) -> bool:
-    """Return whether a chunk of a pack is its whole segment, so that a sequential reader goes to another segment."""
-    return placed.object.packed > 0 and placed.range.contains(view.segment.range)

@@ -1,17 +1,10 @@
-"""Reader: all reads of one process, with shared memory, fetches and files.
-
-Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
-
-It warms up the loop's connection to the server, the signing of a URL, and the code of the whole path: a fifth of the
-first open's time (docs/design/0007-reading.md).
-"""
+"""Reader: all reads of one process, with shared memory, fetches and files."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
@@ -21,38 +14,40 @@ from tierfs.base.options.config import ReadSettings
 from tierfs.base.options.precedence import Effective
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words import errors
-from tierfs.base.words.errors import TierfsError
-from tierfs.base.words.types import LocationId, ReadPriority, SegmentId, Tier
+from tierfs.base.words.types import LocationId, ReadPriority, SegmentId
 from tierfs.engine.chunkstore.link import Links
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.policies import PolicyCache
-from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.reading.cold import ColdPath
+from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.checksum_cache import ChecksumCache
 from tierfs.reading.fetch.fetcher import Fetcher
-from tierfs.reading.fetch.grid import ChecksumCache
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalPath, LocalReader
 from tierfs.reading.open_handles import OpenHandles
+from tierfs.reading.pack_ahead import PackAhead
 from tierfs.reading.patience import Waits
-from tierfs.reading.readahead import FairShare, PackAhead
+from tierfs.reading.readahead import FairShare
 from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import SegmentView
 
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
 
+log = logging.getLogger(__name__)
 
 # Time for which changed etags are gathered: a transaction is a sync of the disk.
 _ADOPT_AFTER_S = 1.0
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 
 class Reader:
@@ -167,56 +162,6 @@ class Reader:
         if handle.cold.handles == 0:
             handle.cold.close()
             del self._cold[handle.segment.id]
-
-
-T = TypeVar("T")
-Args = TypeVarTuple("Args")
-
-log = logging.getLogger(__name__)
-
-# Segments searched for a cold one; a store whose first hundred are local has no rehearsal.
-_LOOKED_AT = 100
-
-_READ_BYTES = 4096
-# A cold tier that does not answer delays a mount no longer than this.
-_LONGEST_S = 1.0
-
-
-async def rehearse(reader: Reader) -> None:
-    """Read a few cold bytes and forget them; errors are left to the first real read."""
-    try:
-        with trio.move_on_after(_LONGEST_S):
-            await _read_a_little(reader)
-    except TierfsError as exc:
-        log.debug("rehearsal: %s", exc)
-
-
-async def _read_a_little(reader: Reader) -> None:
-    cold = _cold_chunk(reader.metadata)
-    if cold is None:
-        return
-    segment, chunk, record = cold
-    await reader.fetcher.connect(record)
-    handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
-    try:
-        # Not at the segment's first byte: read-ahead begins there.
-        await handle.read(max(segment.start_offset, chunk.start_offset) + 1, _READ_BYTES)
-    finally:
-        handle.close()
-    span = reader.spans.find(chunk.object_id, chunk.object_offset + 1)
-    if span is not None:  # kept, it would count as a hit; a reader may already wait for it
-        reader.spans.drop(span)
-
-
-def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord, ObjectRecord] | None:
-    """Return the last cold chunk of a segment that has any, and its object."""
-    with metadata.read() as txn:
-        rows = islice(txn.scan(SEGMENTS), _LOOKED_AT)
-        segment = next((segment for _, segment in rows if segment.cold.count), None)
-        chunk = None if segment is None else chains.chunk_at(txn, segment.id, Tier.COLD, segment.cold.last_chunk)
-        if segment is None or chunk is None or chunk.lost:
-            return None
-        return segment, chunk, chains.object_of(txn, chunk)
 
 
 def run_loop(work: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:

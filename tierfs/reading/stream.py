@@ -20,6 +20,9 @@ from tierfs.reading.reader import Reader, run_loop
 # Takes a buffer that is valid until it returns.
 Write: TypeAlias = Callable[[Buffer], None]
 
+# Interval of checks for a new commit: far below the half second that people accept.
+POLL_S = 0.1
+
 
 def copy_segment(
     reader: Reader,
@@ -57,10 +60,6 @@ def copy_segment(
 
     run_loop(copy)
     return end - start
-
-
-# Interval of checks for a new commit: far below the half second that people accept.
-POLL_S = 0.1
 
 
 class Output(Protocol):

@@ -33,6 +33,18 @@ if TYPE_CHECKING:  # a plan of Spark needs neither, unless a time is given
     from tierfs.reading.handle import ReadHandle
     from tierfs.reading.reader import Reader
 
+# Enough for the metadata of nearly every entry; larger ones are read once more, whole.
+_ENTRY_HEAD_BYTES = 4096
+
+# A verified read fetches a block anyway.
+_WINDOW_BYTES = CRC_BLOCK_BYTES
+
+# Limit of how far the clock that gave a message its time may be ahead of the one that saw it written (a guess).
+_CLOCKS_DIFFER_MS = 24 * 3600 * 1000
+
+# Chunks of a segment with joined bytes that are looked at for the end of a time (a guess: 0.1 s).
+_MOST_JOINED = 4096
+
 
 class TimesOf(StrEnum):
     """What a place was found by."""
@@ -54,19 +66,6 @@ class TimePlace:
     """Of the message at the offset, or by which its chunk had been written; None at the end of the segment."""
     entry_id: int | None = None
     """Of a ledger: the entry at the offset, or the number of entries."""
-
-
-# Enough for the metadata of nearly every entry; larger ones are read once more, whole.
-_ENTRY_HEAD_BYTES = 4096
-
-# A verified read fetches a block anyway.
-_WINDOW_BYTES = CRC_BLOCK_BYTES
-
-# Limit of how far the clock that gave a message its time may be ahead of the one that saw it written (a guess).
-_CLOCKS_DIFFER_MS = 24 * 3600 * 1000
-
-# Chunks of a segment with joined bytes that are looked at for the end of a time (a guess: 0.1 s).
-_MOST_JOINED = 4096
 
 
 def offset_at(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace:

@@ -28,7 +28,8 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import BlockDiffers, Grid, cut_grid
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.payloads import Payloads
 from tierfs.reading.view import in_object
 

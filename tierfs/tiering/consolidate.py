@@ -32,7 +32,8 @@ from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRec
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.reading.fetch.grid import BlockDiffers, Grid
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.verified import VerifiedReader, grid_in, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects

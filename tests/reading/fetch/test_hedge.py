@@ -18,7 +18,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.base.words.errors import NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, Links
-from tierfs.reading.fetch.fetcher import HedgePolicy
+from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 

@@ -22,7 +22,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
 from tierfs.pipeline.scan.in_flight import BUFFERS, StepOf
 from tierfs.pipeline.scan.task_reader import TaskReader, run_holding
-from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
 
 # A gap between two extents up to this size is read along with them (a guess).
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES

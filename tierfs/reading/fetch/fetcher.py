@@ -1,12 +1,8 @@
-"""Fill spans from the disk cache or the cold tier, with a second GET (a hedge) when the first is slow.
-
-A GET is slow when its first byte takes longer than in nearly all recent ones.
-"""
+"""Fill spans from the disk cache or the cold tier, with a second GET (a hedge) when the first is slow."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,65 +18,15 @@ from tierfs.engine.chunkstore.link import Links
 from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrls
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.fetch.span import BrokenOff, Span, Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
 
 if TYPE_CHECKING:
-    from tierfs.reading.cache.cache import CacheWriter, DiskCache
-
-_RECENT = 512
-# Fewer samples give no 99th percentile.
-_ENOUGH = 32
-
-_QUANTILE = 0.99
-# Below this a busy processor is more likely than a slow server (a guess; a GET takes 2 ms on one machine).
-_FLOOR_S = 0.05
-
-# Multiple of the link's shortest time to a first byte that is no sign of a slow server (a guess).
-_LATE = 2.0
-
-# Until there are enough samples.
-_UNKNOWN_S = 1.0
-
-_RENEW_EVERY = 32
-_EARNED_PER_FETCH = 0.05
-# At most one hedge for twenty fetches, a few at once, so that a generally slow server is not asked twice.
-_MOST_SAVED = 4.0
-
-
-class HedgePolicy:
-    """The delay before a hedge, and a budget of hedges. On the trio loop only."""
-
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._first_bytes_s: deque[float] = deque(maxlen=_RECENT)
-        self._since_renewal = 0
-        self._saved = 1.0
-        self.delay_s = _UNKNOWN_S
-        """Time for a first byte after which a second GET is worth it."""
-
-    def note(self, first_byte_s: float) -> None:
-        """Note the time to the first byte of a fetch."""
-        self._first_bytes_s.append(first_byte_s)
-        self._saved = min(_MOST_SAVED, self._saved + _EARNED_PER_FETCH)
-        self._since_renewal += 1
-        if self._since_renewal >= _RENEW_EVERY and len(self._first_bytes_s) >= _ENOUGH:
-            self._since_renewal = 0
-            ordered = sorted(self._first_bytes_s)
-            floor_s = max(_FLOOR_S, _LATE * self._links.first_byte_s)
-            self.delay_s = max(floor_s, ordered[int(len(ordered) * _QUANTILE)])
-
-    @property
-    def allowed(self) -> bool:
-        """Whether one more hedge may be sent now."""
-        return self._saved >= 1
-
-    def sent(self) -> None:
-        """Note that a hedge was sent."""
-        self._saved -= 1
-
+    from tierfs.reading.cache.cache import DiskCache
+    from tierfs.reading.cache.writer import CacheWriter
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +61,7 @@ class Fetcher:
         self._cache = cache
         self._writer: CacheWriter | None = None
         if cache is not None:
-            from tierfs.reading.cache.cache import CacheWriter  # `cat` starts fast without one
+            from tierfs.reading.cache.writer import CacheWriter
 
             self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4)
         self._links = links

@@ -21,7 +21,8 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import PooledBuffer
-from tierfs.reading.fetch.grid import CheckedBlocks, Grid, fetch
+from tierfs.reading.fetch.checked_blocks import CheckedBlocks, fetch
+from tierfs.reading.fetch.grid import Grid
 
 # An unwanted transfer continues if less is left: a new connection costs more.
 _WORTH_BREAKING_OFF_BYTES = 2 * MIB

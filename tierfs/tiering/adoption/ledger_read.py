@@ -33,7 +33,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LEDGERS, SEGMENTS
 from tierfs.reading import ledger_objects
-from tierfs.reading.entries import EntryRuns, Take
+from tierfs.reading.entry_scan import EntryRuns, Take
 from tierfs.reading.ledger_objects import LedgerLayout, Pieces, magic_words_of, read_index
 from tierfs.tiering.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.tiering.ledgers.copies import first_missing

@@ -42,7 +42,7 @@ from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LEDGERS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
-from tierfs.reading.entries import scan
+from tierfs.reading.entry_scan import scan
 
 # Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it.
 _BOOKIE = "tierfs:3181"

@@ -26,7 +26,7 @@ from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, StoreRecor
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects

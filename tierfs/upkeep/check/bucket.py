@@ -27,7 +27,7 @@ from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.garbage.orphans import chunk_objects
