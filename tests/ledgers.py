@@ -10,7 +10,7 @@ from tests.stores import LOCATION, TestStore
 from tierfs.base.options.config import ReadSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.types import ReadPriority
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord

@@ -15,8 +15,8 @@ from tests.stores import TestStore, open_test_store
 from tierfs.base.words.errors import DataLoss, PermissionDenied, TierfsError
 from tierfs.base.words.types import ROOT_DIRECTORY, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.journal.cold_identity import read_small
 from tierfs.engine.journal.names import JOURNAL_PREFIX, entry_slot
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import changes, policies
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore

@@ -24,8 +24,8 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.engine.journal import cold_identity
-from tierfs.engine.journal.cold_identity import MARK_NAME
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import entry_slot, slot_name
 from tierfs.engine.journal.publish import PROOF_S, Publisher
 from tierfs.tiering.policy import EvictAction
@@ -265,7 +265,7 @@ def test_a_store_of_before_gets_its_mark_once_the_journal_proves_it(tmp_path: Pa
         store.cold_work().publish()
         store.cold.delete(MARK_NAME)
         store.cold_work().publisher.require_ownership()
-        mark = cold_identity.read(store.cold)
+        mark = store_mark.read(store.cold)
         assert mark is not None
         assert mark.store_id == store.metadata.store_id
         assert b'"store": "' + mark.store_id.encode() in bucket(store.cold)[MARK_NAME]
@@ -278,7 +278,7 @@ def test_a_damaged_mark_is_mended_by_the_journal(tmp_path: Path) -> None:
         store.offload()
         store.append("s", b"x")
         store.offload()
-        mark = cold_identity.read(store.cold)
+        mark = store_mark.read(store.cold)
         assert mark is not None
         assert mark.store_id == store.metadata.store_id
 

@@ -13,8 +13,8 @@ from tests.ledgers import new_ledger, offload
 from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.engine.chunkstore.memory import MemoryStorage
-from tierfs.engine.journal import cold_identity, reader
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal import reader, store_mark
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import records_pb2 as pb
 
 POLICY = {"chunk_bytes": "65536", "object_bytes": "65536"}
@@ -53,7 +53,7 @@ def bucket(path: Path) -> Iterator[Bucket]:
     with open_test_store(path, policy=POLICY, cold=cold) as store:
         _fill(store)
         with store.metadata.read() as txn:
-            cold_identity.write_mark(cold, cold_identity.mark_of(txn.store))
+            store_mark.write_mark(cold, store_mark.mark_of(txn.store))
         entries = entries_of(cold)
         checkpoint(store)
         name = max(item.name for item in cold.list("journal/checkpoint-") if ".part-" not in item.name)

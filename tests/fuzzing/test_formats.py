@@ -31,7 +31,7 @@ from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.directory import read as directory
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.engine.journal import cold_identity, reader, replay
+from tierfs.engine.journal import reader, replay, store_mark
 from tierfs.engine.journal.names import checkpoint_name, slot_name
 from tierfs.engine.ledger.messages import decode
 from tierfs.engine.metadata import changes, entries
@@ -242,8 +242,8 @@ def test_marks(sound: Bucket) -> None:
     mark = sound.data("tierfs-store")
     for data in (*JSON, *mutations(mark, 12, 300 * times())):
         storage = put("tierfs-store", data)
-        tried(partial(cold_identity.read, storage), data)
-        tried(partial(cold_identity.read_store_id, storage), data)
+        tried(partial(store_mark.read, storage), data)
+        tried(partial(store_mark.read_store_id, storage), data)
 
 
 def test_user_metadata_in_files() -> None:

@@ -35,7 +35,7 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME, check_name, check_range, is_own, read_source
-from tierfs.engine.journal import cold_identity, epochs
+from tierfs.engine.journal import epochs, store_mark
 from tierfs.engine.journal.names import MAX_SLOT, entry_slot, slot_name
 from tierfs.engine.metadata import changes, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
@@ -134,7 +134,7 @@ def newest_epoch(epoch: int) -> None:
 
 def read_mark(length: int) -> None:
     data = b'{"store": "' + b"a" * 32 + b'"}'
-    must(cold_identity.read(held(MARK_NAME, data.ljust(length))) == cold_identity.StoreMark("a" * 32))
+    must(store_mark.read(held(MARK_NAME, data.ljust(length))) == store_mark.StoreMark("a" * 32))
 
 
 def require_own(length: int, attempt: str) -> None:

@@ -18,12 +18,13 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Fenced, WrongColdTier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.engine.journal import batch_markers, cold_identity, epochs, publish, reader, replay
+from tierfs.engine.journal import batch_markers, epochs, publish, reader, replay, store_mark
 from tierfs.engine.journal.checkpoint import Checkpointer
-from tierfs.engine.journal.cold_identity import StoreMark, read_small
 from tierfs.engine.journal.names import checkpoint_name, part_name, slot_name
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import JournalListing
+from tierfs.engine.journal.store_mark import StoreMark
 from tierfs.engine.metadata import changes
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import CheckpointIntent, PublishIntent, first_of
@@ -283,9 +284,9 @@ def test_no_slot_is_made_in_a_place_that_does_not_show_ours(store: TestStore) ->
 @pytest.mark.parametrize("marked", ["a", "b"])
 def test_a_place_is_marked_for_one_store(marked: str) -> None:
     storage = MemoryStorage()
-    cold_identity.write_mark(storage, StoreMark(marked * 32))
+    store_mark.write_mark(storage, StoreMark(marked * 32))
     with refused(marked != "a", AlreadyExists):
-        cold_identity.write_mark(storage, StoreMark("a" * 32))
+        store_mark.write_mark(storage, StoreMark("a" * 32))
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -18,7 +18,7 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
 from tierfs.base.words.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.records import GarbageRecord

@@ -20,7 +20,7 @@ from tierfs.app.recovery.batches import batch_objects
 from tierfs.app.recovery.rebuild_segment import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import changes
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import MAX_EPOCH

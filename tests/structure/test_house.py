@@ -14,6 +14,8 @@ from tierfs.base.words.errors import TierfsError
 
 ROOT = Path(__file__).parents[2]
 FREE_RELATIVE = re.compile(r"(?:Who|What|Whoever|Whatever|Whom|Where|Wherever|Which|Whichever|How|Why)\b")
+# Rooms in which every module has one header: dotted names, each of a room or of a whole wing.
+WINGS_WITH_ONE_HEADER = ("tierfs.engine.journal",)
 SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n\n")
 
 
@@ -44,6 +46,32 @@ def is_face(name: str) -> bool:
 
 def test_no_file_is_too_long() -> None:
     assert {name: lines for name, lines in lengths().items() if lines > 450} == {}
+
+
+def test_one_header_per_module() -> None:
+    """Imports, loggers, constants, type aliases and type variables stand above the first class or function.
+
+    A second header in the middle begins a second subject, which is a module of its own. A table of the functions or
+    classes above it stands after them: an assignment is free if its value refers to one of these by name.
+    """
+    late = {}
+    for name, tree in modules().items():
+        if name.startswith(tuple(f"{wing}." for wing in WINGS_WITH_ONE_HEADER)) and (below := late_headers(tree)):
+            late[name] = below
+    assert late == {}
+
+
+def late_headers(tree: ast.Module) -> list[str]:
+    defined: set[str] = set()
+    late = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            defined.add(node.name)
+        elif defined and isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign):
+            named = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            if isinstance(node, ast.Import | ast.ImportFrom) or named.isdisjoint(defined):
+                late.append(f"line {node.lineno}: {ast.unparse(node).splitlines()[0][:60]}")
+    return late
 
 
 def test_classes_have_names_of_their_own() -> None:

@@ -24,7 +24,7 @@ from tests.ledgers import (
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
 from tierfs.base.words.types import ChunkState, SegmentId, Tier
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import chain_edits, entries
 from tierfs.engine.metadata.entries import StoredEntries
 from tierfs.engine.metadata.tables import INTENTS

@@ -26,7 +26,7 @@ from tierfs.engine.chunkstore import probe
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
-from tierfs.engine.journal import cold_identity, left
+from tierfs.engine.journal import left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata import store as fence
@@ -71,7 +71,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
             with store.metadata.read() as txn:
                 record = txn.store
             if not is_marked:
-                cold_identity.write_mark(bare, cold_identity.mark_of(record))
+                store_mark.write_mark(bare, store_mark.mark_of(record))
             left.begin_moving(bare, left.of_place(before, 0, record.store_id, store.clock.now_ms()))
             after = probed(after, bare)
             target = stack.enter_context(closing(store.connect_to(after)))
@@ -101,7 +101,7 @@ def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
 
     Raises AlreadyExists where another store is, or its parts.
     """
-    marked = cold_identity.read_store_id(bare)
+    marked = store_mark.read_store_id(bare)
     if marked == store.metadata.store_id:
         return True
     if marked is not None or next(bare.list(JOURNAL_PREFIX), None) is not None:

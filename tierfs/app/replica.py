@@ -21,7 +21,7 @@ from tierfs.base.bytes.parallel import OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied
-from tierfs.engine.journal import cold_identity
+from tierfs.engine.journal import store_mark
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.holder import lock
 from tierfs.upkeep.holder.lock import HeldElsewhere
@@ -87,7 +87,7 @@ def open_replica(url: str, *, endpoint_url: str | None, region: str | None, prof
 def _is_of_another_store(store: Store) -> bool:
     """Return whether the bucket is another store's by now: its journal may be too short for a refresh to notice."""
     assert store.cold_location_id is not None
-    there = cold_identity.read_store_id(store.storage_of(store.cold_location_id))
+    there = store_mark.read_store_id(store.storage_of(store.cold_location_id))
     return there not in (None, store.metadata.store_id)
 
 

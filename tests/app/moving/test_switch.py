@@ -19,10 +19,10 @@ from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Fenced, 
 from tierfs.base.words.types import AttemptId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.resilient import ResilientStorage
-from tierfs.engine.journal import cold_identity, publish
-from tierfs.engine.journal.cold_identity import StoreMark
+from tierfs.engine.journal import publish, store_mark
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.journal.store_mark import StoreMark
 from tierfs.engine.metadata import changes, tables
 from tierfs.engine.metadata.environment import open_environment
 from tierfs.engine.metadata.records import IntentRecord, LocationRecord
@@ -308,7 +308,7 @@ def test_a_place_that_another_owner_has_written_to(store: TestStore, target: Scr
 
 
 def test_a_place_whose_mark_names_another_store(store: TestStore, target: ScriptedStorage) -> None:
-    cold_identity.write_mark(target, StoreMark("b" * 32))
+    store_mark.write_mark(target, StoreMark("b" * 32))
     with pytest.raises(WrongColdTier, match="names the store b"):
         switch(store)
     assert place_of(store).url == "memory:"

@@ -22,8 +22,8 @@ from tierfs.app.recovery.replica import Follower
 from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.journal import cold_identity
-from tierfs.engine.journal.cold_identity import read_small
+from tierfs.engine.journal import store_mark
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import changes, directories, entries
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.tiering.ledgers.copies import EntryRows
@@ -219,7 +219,7 @@ def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStor
 
 def mark(store: TestStore) -> None:
     with store.metadata.read() as txn:
-        cold_identity.write_mark(store.cold, cold_identity.mark_of(txn.store))
+        store_mark.write_mark(store.cold, store_mark.mark_of(txn.store))
 
 
 @pytest.mark.parametrize("copied", [False, True])

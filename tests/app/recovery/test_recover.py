@@ -12,8 +12,8 @@ from tierfs.base.words.errors import DataLoss, Fenced, OffsetMismatch
 from tierfs.base.words.types import ByteRange, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.engine.journal.cold_identity import read_small
 from tierfs.engine.journal.names import checkpoint_name, part_of, slot_name
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import chains, changes, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor

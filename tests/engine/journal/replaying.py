@@ -11,8 +11,8 @@ from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import replay
-from tierfs.engine.journal.cold_identity import read_small
 from tierfs.engine.journal.names import checkpoint_slot, entry_slot, slot_name
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import chains, changes, directories, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import LocationRecord

@@ -17,8 +17,8 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.journal import publish
-from tierfs.engine.journal.cold_identity import read_small
 from tierfs.engine.journal.names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
+from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes as journal
 from tierfs.engine.metadata import directories

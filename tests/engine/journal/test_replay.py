@@ -17,7 +17,7 @@ from tests.stores import TestStore
 from tests.upkeep.check.looking import cold_findings, findings
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import Tier
-from tierfs.engine.journal import replay, replay_rows
+from tierfs.engine.journal import replay, replay_links
 from tierfs.engine.metadata import chains, changes, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
@@ -32,7 +32,7 @@ def unlinked_by_a_verb(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 
 def unlinked_by_a_replay(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    replay_rows.unlink(txn, segment, [0])
+    replay_links.unlink(txn, segment, [0])
 
 
 def removed_by_a_replay(txn: WriteTransaction, segment: SegmentRecord) -> None:

@@ -22,7 +22,7 @@ from tests.tiering.batch_writes import Driver
 from tierfs.base.words.errors import Conflict, NotFound, Unavailable, Unconfirmed
 from tierfs.base.words.types import Ack, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
-from tierfs.engine.journal import cold_identity, publish
+from tierfs.engine.journal import publish, store_mark
 from tierfs.engine.journal.reader import list_journal
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import LocationRecord
@@ -199,7 +199,7 @@ def target_of(world: World, *, back: bool) -> SimStorage:
     target.inner = target._inner = inner
     target.theirs, target._late = {}, []
     target._written, target.used_twice = {}, set()  # a copy that was damaged on its way is made again
-    cold_identity.write_mark(inner, cold_identity.StoreMark(world.store.metadata.store_id))
+    store_mark.write_mark(inner, store_mark.StoreMark(world.store.metadata.store_id))
     return target
 
 

@@ -19,7 +19,7 @@ from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import batch_markers
 from tierfs.engine.journal.batch_markers import Marker
-from tierfs.engine.journal.cold_identity import read_parsed
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import changes, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batches import Versions

@@ -27,7 +27,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import AttemptId, ByteRange, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME
-from tierfs.engine.journal import cold_identity, reader
+from tierfs.engine.journal import reader, store_mark
 from tierfs.engine.metadata import untrusted
 from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.garbage.orphans import chunk_objects
@@ -286,7 +286,7 @@ def _kept_entry(entry: FoundObject) -> FoundObject | LeftOver:
 def _marked(storage: ChunkStorage) -> str | None:
     """Return the store named by the mark at the location's root."""
     try:
-        mark = cold_identity.read(storage)
+        mark = store_mark.read(storage)
     except DataLoss as exc:
         log.warning("the mark cannot be read: %s", exc)
         return None

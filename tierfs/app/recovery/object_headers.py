@@ -16,7 +16,7 @@ from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME, ObjectFile
-from tierfs.engine.journal import batch_markers, cold_identity, epochs, reader
+from tierfs.engine.journal import batch_markers, epochs, objects, reader, store_mark
 from tierfs.engine.journal import names as journal_names
 from tierfs.engine.ledger import blocks, index, keys
 from tierfs.engine.ledger.metadata import split_uuid
@@ -181,7 +181,7 @@ def _manifest(storage: ChunkStorage, header: ObjectHeader) -> None:
 
 
 def _part(storage: ChunkStorage, header: ObjectHeader) -> None:
-    part = cold_identity.read_parsed(storage, header.name, changes.parse_part, header.stored.length_bytes)
+    part = objects.read_parsed(storage, header.name, changes.parse_part, header.stored.length_bytes)
     header.fields |= {"attempt": part.attempt, "index": part.index, "changes": _kinds(part.changes)}
 
 
@@ -191,7 +191,7 @@ def _kinds(listed: Any) -> Fields:
 
 
 def _mark(storage: ChunkStorage, header: ObjectHeader) -> None:
-    mark = cold_identity.read(storage)
+    mark = store_mark.read(storage)
     if mark is None:
         raise NotFound(f"{header.name} is gone")
     header.fields |= {"store_id": mark.store_id, "format": mark.format, "created_ms": mark.created_ms}

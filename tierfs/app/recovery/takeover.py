@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tierfs.base.words.errors import AlreadyExists, NotFound, Unavailable
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import epochs, reader, replay
-from tierfs.engine.journal.cold_identity import read_parsed
 from tierfs.engine.journal.names import slot_name
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import changes, journal_state
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import LocationRecord

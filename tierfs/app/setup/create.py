@@ -45,8 +45,8 @@ from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.probe import probe
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal import cold_identity
-from tierfs.engine.journal.cold_identity import MARK_NAME
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes, directories, policies
@@ -354,7 +354,7 @@ def claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool = F
         if exc.remedy or not location.url.startswith(FILE_SCHEME):
             raise
         raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
-    if next(storage.list(JOURNAL_PREFIX), None) is not None or cold_identity.is_there(storage):
+    if next(storage.list(JOURNAL_PREFIX), None) is not None or store_mark.is_there(storage):
         storage.close()
         raise holds_a_store(location)
     try:

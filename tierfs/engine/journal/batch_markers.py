@@ -19,7 +19,7 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.journal.cold_identity import read_parsed
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import batches, changes
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batches import Versions

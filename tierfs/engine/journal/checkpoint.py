@@ -18,8 +18,8 @@ from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
 from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.journal.cold_identity import read_parsed
 from tierfs.engine.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes
 from tierfs.engine.metadata import records_pb2 as pb

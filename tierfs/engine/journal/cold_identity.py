@@ -4,24 +4,15 @@ A mount point without its disk, an emptied bucket, one restored to an earlier co
 politely. Nothing is written to them or deleted for them, and no local byte is evicted because of objects that should be
 there.
 
-The mark is the object `tierfs-store` at the root of a cold location; it names the store. The journal proves ownership;
-the mark tells apart two stores whose journals look alike, and a mounted directory from an empty mount point, and gives
-`recover --from-objects` the store that it rebuilds. A store made before marks existed gets one from its holder once its
-journal proved the place to be its own.
+A store made before marks existed gets one from its holder once its journal proved the place to be its own.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, TypeVar
-
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, WrongColdTier
+from tierfs.base.words.errors import DataLoss, NotFound, WrongColdTier
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import left
 from tierfs.engine.journal.names import (
     JOURNAL_PREFIX,
@@ -31,119 +22,12 @@ from tierfs.engine.journal.names import (
     left_slot,
     slot_name,
 )
+from tierfs.engine.journal.objects import read_parsed
+from tierfs.engine.journal.store_mark import mark_of, read_store_id, replace, write_mark
 from tierfs.engine.metadata import changes
-from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
-
-T = TypeVar("T")
-
-__all__ = ["MARK_NAME", "StoreMark", "is_there", "mark_of", "read", "read_store_id", "replace", "write_mark"]
-
-# Also a key of the object's user metadata, which saves a read of its bytes where a copy kept it.
-_STORE_KEY = "store"
-
-_MAX_BYTES = 4096
-_ID_DIGITS = 32
-_UNKNOWN = "1970-01-01T00:00:00Z"
-_NOTE = "cold tier of a tierfs store; leave this object here"
-_MS_PER_S = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMark:
-    """The store to which a cold location belongs."""
-
-    store_id: str
-    format: int = RECORD_VERSION
-    created_ms: int = 0
-    """Time the store was made; 0 = unknown."""
-
-
-def mark_of(store: StoreRecord) -> StoreMark:
-    """Return the mark that a store puts into its cold tier."""
-    return StoreMark(store.store_id, created_ms=store.created_ms)
-
-
-def read(storage: ChunkStorage) -> StoreMark | None:
-    """Return the mark of a location, or None. Raises DataLoss for a mark that cannot be read."""
-    try:
-        stat = storage.stat(MARK_NAME)
-        if stat.length_bytes > _MAX_BYTES:
-            raise _damaged(f"it has {stat.length_bytes} bytes")
-        buffer = bytearray(stat.length_bytes)
-        storage.read_into(MARK_NAME, 0, memoryview(buffer))
-    except NotFound:
-        return None
-    return _parsed(bytes(buffer))
-
-
-def read_store_id(storage: ChunkStorage) -> str | None:
-    """Return the store of the mark, by one small request where the user metadata survived; otherwise as `read`."""
-    try:
-        store_id = storage.stat(MARK_NAME).metadata.get(_STORE_KEY)
-    except NotFound:
-        return None
-    if store_id is not None and _is_id(store_id):
-        return store_id
-    mark = read(storage)
-    return None if mark is None else mark.store_id
-
-
-def is_there(storage: ChunkStorage) -> bool:
-    """Return whether a location is marked, by any store."""
-    try:
-        storage.stat(MARK_NAME)
-    except NotFound:
-        return False
-    return True
-
-
-def write_mark(storage: ChunkStorage, mark: StoreMark) -> None:
-    """Mark a location, create-only; a mark of the same store is success. Raises AlreadyExists for any other."""
-    try:
-        _put(storage, mark, create_only=True)
-    except AlreadyExists:
-        if read_store_id(storage) != mark.store_id:
-            raise
-
-
-def replace(storage: ChunkStorage, mark: StoreMark) -> None:
-    """Mark a location whose owner its journal proved, over a mark that is damaged or another store's."""
-    _put(storage, mark, create_only=False)
-
-
-def _put(storage: ChunkStorage, mark: StoreMark, *, create_only: bool) -> None:
-    created = datetime.fromtimestamp(mark.created_ms / _MS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    fields = {"tierfs": _NOTE, _STORE_KEY: mark.store_id, "format": mark.format, "created": created}
-    data = json.dumps(fields, indent=2).encode() + b"\n"
-    storage.put(MARK_NAME, BufferSource(data), metadata={_STORE_KEY: mark.store_id}, create_only=create_only)
-
-
-def _parsed(data: bytes) -> StoreMark:
-    """Return the mark in untrusted bytes. Raises DataLoss unless they have the right form."""
-    try:
-        fields: Any = json.loads(data)
-        store_id, version = fields[_STORE_KEY], fields.get("format", RECORD_VERSION)
-        created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
-        created_ms = round(created.timestamp() * _MS_PER_S)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-        raise _damaged("it is not a JSON object that names a store") from exc
-    if not isinstance(store_id, str) or not _is_id(store_id):
-        raise _damaged(f"its store {printable(str(store_id))} is not a store id")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _damaged("its format is not a number")
-    return StoreMark(store_id, version, created_ms)
-
-
-def _is_id(text: str) -> bool:
-    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
-
-
-def _damaged(why: str) -> DataLoss:
-    return DataLoss(f"{MARK_NAME} is damaged: {why}")
-
+from tierfs.engine.metadata.records import StoreRecord
 
 _REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
-
 
 # Remedies where a place was left by a move.
 _COPY = "go on with the store that was moved; this is a copy of it from before, or an old backup"
@@ -264,27 +148,3 @@ def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> No
         name = checkpoint_name(slot)
         store_id = read_parsed(storage, name, changes.parse_manifest).store_id
     require_same_store(storage, name, store_id, ours)
-
-
-def read_parsed(
-    storage: ChunkStorage, name: str, parse: Callable[[bytes, str], T], length_bytes: int | None = None
-) -> T:
-    """Return a journal object; see read_small. Raises DataLoss for one that is damaged when it is read again, too."""
-    try:
-        return parse(read_small(storage, name, length_bytes), name)
-    except DataLoss:  # a transfer damages bytes once, a bucket twice (invariant 16)
-        return parse(read_small(storage, name, length_bytes), name)
-
-
-def read_small(storage: ChunkStorage, name: str, length_bytes: int | None = None) -> bytes:
-    """Return all bytes of a journal object, whose size is asked for unless a listing told it.
-
-    It is untrusted: it is checked before memory is allocated for it.
-    """
-    if length_bytes is None:
-        length_bytes = storage.stat(name).length_bytes
-    changes.check_size(name, length_bytes)
-    buffer = memoryview(bytearray(length_bytes))
-    if length_bytes:
-        storage.read_into(name, 0, buffer)
-    return bytes(buffer)

@@ -28,8 +28,8 @@ from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import batch_markers, cold_identity, left
-from tierfs.engine.journal.cold_identity import read_parsed
 from tierfs.engine.journal.names import entry_slot, left_name, slot_name
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import batches, changes, store, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import Fencer, OwnerAsked, PublishIntent

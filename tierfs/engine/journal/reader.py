@@ -14,7 +14,6 @@ from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.journal.cold_identity import read_parsed
 from tierfs.engine.journal.names import (
     JOURNAL_PREFIX,
     MOVING_NAME,
@@ -26,6 +25,7 @@ from tierfs.engine.journal.names import (
     part_of,
     slot_name,
 )
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import changes, journal_state
 from tierfs.engine.metadata import records_pb2 as pb
 

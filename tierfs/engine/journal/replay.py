@@ -20,7 +20,7 @@ from tierfs.base.options import policy
 from tierfs.base.system.clock import ClockReading
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.types import EntryKind, SegmentId, SegmentKind, Tier
-from tierfs.engine.journal import replay_rows
+from tierfs.engine.journal import replay_links, replay_names
 from tierfs.engine.journal.names import checkpoint_name, slot_name
 from tierfs.engine.metadata import batches, chains, changes, directories, empty_ledgers, entries, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
@@ -95,7 +95,7 @@ def apply_state(txn: WriteTransaction, state: Iterable[pb.Change], name: str) ->
             if change.HasField("cold_link"):
                 _cold_link(txn, change.cold_link, merges=False)
             elif change.HasField("directory"):
-                see_id(txn, *replay_rows.place_directory(txn, change.directory, parent_may_follow=True))
+                see_id(txn, *replay_names.place_directory(txn, change.directory, parent_may_follow=True))
             else:
                 apply(txn, change)
 
@@ -105,7 +105,7 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     with naming(checkpoint_name(manifest.slot)):
         untrusted.check_id(manifest.slot, "a slot")
         require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
-        replay_rows.check_tree(txn)
+        replay_names.check_tree(txn)
         see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
@@ -166,7 +166,7 @@ def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
     see_id(txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id)
     old = directories.segment(txn, record.id)
     new = _merged(old, record)
-    replay_rows.place_segment(txn, old, new)
+    replay_names.place_segment(txn, old, new)
     txn.put(SEGMENTS, tables.u64(new.id), new)
     txn.touch(inode=new.inode if old is None else old.inode, segment_id=new.id)
 
@@ -198,19 +198,19 @@ def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
     entries.forget(txn, segment)
     txn.delete(SEGMENTS.name, tables.u64(segment.id))
     txn.delete(POLICIES.name, tables.u64(segment.id))
-    replay_rows.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
+    replay_names.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
     txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
 def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
-    see_id(txn, *replay_rows.place_directory(txn, message))
+    see_id(txn, *replay_names.place_directory(txn, message))
 
 
 def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
     segment = _linked_segment(txn, message)
-    link = replay_rows.read_link(txn, message, txn.store.cold_location_id)
+    link = replay_links.read_link(txn, message, txn.store.cold_location_id)
     see_id(txn, 1, *link.objects)
-    _chain_changed(txn, segment, replay_rows.link(txn, segment, link, merges=merges))
+    _chain_changed(txn, segment, replay_links.link(txn, segment, link, merges=merges))
 
 
 def _linked_segment(txn: WriteTransaction, message: pb.ColdLink) -> SegmentRecord:
@@ -223,22 +223,22 @@ def _linked_segment(txn: WriteTransaction, message: pb.ColdLink) -> SegmentRecor
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
     for record in message.segments:
         _segment(txn, record)
-    objects = replay_rows.read_pack(txn, message, txn.store.cold_location_id)
+    objects = replay_links.read_pack(txn, message, txn.store.cold_location_id)
     see_id(txn, *objects)
     for cold_link in message.links:
         segment = _linked_segment(txn, cold_link)
-        link = replay_rows.Link(replay_rows.read_chunks(cold_link.chunks), objects)
-        _chain_changed(txn, segment, replay_rows.link(txn, segment, link))
+        link = replay_links.CheckedLink(replay_links.read_chunks(cold_link.chunks), objects)
+        _chain_changed(txn, segment, replay_links.link(txn, segment, link))
 
 
 def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
-    see_id(txn, 1, replay_rows.put_checksums(txn, message, txn.store.cold_location_id))
+    see_id(txn, 1, replay_links.put_checksums(txn, message, txn.store.cold_location_id))
 
 
 def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
-        _chain_changed(txn, segment, replay_rows.unlink(txn, segment, message.start_offsets))
+        _chain_changed(txn, segment, replay_links.unlink(txn, segment, message.start_offsets))
 
 
 def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
@@ -311,7 +311,7 @@ def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
 
 def _directory_removed(txn: WriteTransaction, directory_id: int) -> None:
     untrusted.check_id(directory_id, "a directory")
-    replay_rows.remove_directory(txn, directory_id)
+    replay_names.remove_directory(txn, directory_id)
     txn.delete(POLICIES.name, tables.u64(directory_id))
 
 
@@ -330,6 +330,6 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "ledger": _ledger,
     "counters": _counters,
     "garbage": _garbage,
-    "object": replay_rows.adopt_etag,
+    "object": replay_links.adopt_etag,
     "pack_link": _pack_link,
 }

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal.cold_identity import read_parsed
 from tierfs.engine.journal.names import (
     JOURNAL_PREFIX,
     MOVING_NAME,
@@ -19,6 +18,7 @@ from tierfs.engine.journal.names import (
     part_of,
     slot_name,
 )
+from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.reader import read_part
 from tierfs.engine.metadata import changes
 from tierfs.engine.metadata.records import StoreRecord
