@@ -88,7 +88,7 @@ def run(
 def _may_be_open_here(words: Sequence[str], environment: Mapping[str, str]) -> bool:
     # Stores that other tests keep open are nothing to this command; a process of its own would know no monkeypatch.
     named = [Path(word).absolute() for word in (environment.get("TIERFS_STORE", ""), *words)]
-    return any(path.is_relative_to(word) for path in lmdb_environment._registry for word in named)
+    return any(path.is_relative_to(word) for path in lmdb_environment.environments for word in named)
 
 
 def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
@@ -105,7 +105,7 @@ def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes
 
 def call(words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
     """Run `tierfs` in this process with these variables and descriptors; return its exit code."""
-    before = set(lmdb_environment._registry)  # tests of Spark keep one open for all of theirs
+    before = set(lmdb_environment.environments)  # tests of Spark keep one open for all of theirs
     with contextlib.ExitStack() as redirected:
         patch = redirected.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "argv", [str(Path(forked.__file__).parents[1] / "tierfs/__main__.py"), *words])
@@ -124,7 +124,7 @@ def call(words: Sequence[str], environment: Mapping[str, str], streams: Sequence
         finally:
             for name in STREAMS[1:]:
                 getattr(sys, name).flush()
-    left = lmdb_environment._registry.keys() - before
+    left = lmdb_environment.environments.keys() - before
     assert not left, f"the command left {left} open"
     return code
 

@@ -16,9 +16,9 @@ def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
     """Make a copy of a storage in memory, or of one within a double; `suffix` is appended to each etag."""
     storage = getattr(storage, "inner", storage)
     assert isinstance(storage, MemoryStorage)
-    for name, held in list(storage._objects.items()):
+    for name, held in list(storage.objects.items()):
         stored = replace(held.stored, etag=held.stored.etag + suffix, metadata={})
-        storage._objects[name] = replace(held, stored=stored)
+        storage.objects[name] = replace(held, stored=stored)
 
 
 def recorded_etags(store: TestStore) -> set[str]:

@@ -32,6 +32,7 @@ from typing import Any
 
 import click
 
+from tests.children import die
 from tests.servers import fork_request
 from tests.servers.fork_request import ANSWER_BYTES
 from tierfs.base.system import processes
@@ -250,7 +251,7 @@ def _keep(pid: int, streams: Sequence[int], answers: int) -> None:
     os.write(answers, b"%d" % pid)
     _, status = os.waitpid(pid, 0)
     os.write(answers, b"%d" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
+    die()
 
 
 def _become(request: tuple[str, list[str], dict[str, str], str], streams: Sequence[int]) -> tuple[str, list[str]]:
@@ -290,7 +291,7 @@ def _fork_daemon() -> tuple[str, list[str]] | None:
     data, descriptors, _, _ = socket.recv_fds(theirs, _REQUEST_BYTES, _STREAMS + 1)
     theirs.close()
     if not data:  # the command began no daemon
-        os._exit(0)
+        die()
     signal.signal(signal.SIGINT, interrupted)
     os.setsid()
     *streams, ready = descriptors
@@ -348,7 +349,7 @@ def _end(code: int) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)
+    die(code)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ class TestStore:
 
     def reopen(self) -> None:
         """Continue as another process after a crash would: no lock, no writer, no memory of before."""
-        self.engine._locks.close()
+        self.engine.locks.close()
         self.engine = self.another_engine()
 
     def another_engine(self) -> Engine:
@@ -224,7 +224,7 @@ class TestStore:
         for commits in self.engine._commits.values():
             if commits._pool is not None:
                 commits._pool.close()
-        self.engine._locks.close()
+        self.engine.locks.close()
         self.files.close()
         self.metadata.close()
         self.alive = False

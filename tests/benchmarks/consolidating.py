@@ -67,7 +67,7 @@ class Requests:
         bare = store.storage_of(location)
         while hasattr(bare, "_inner"):
             bare = bare._inner
-        bare._client.meta.events.register("before-send.s3", self._sent)  # type: ignore[attr-defined]
+        bare.client.meta.events.register("before-send.s3", self._sent)  # type: ignore[attr-defined]
 
     def _sent(self, request: object, event_name: str, **_: object) -> None:
         self.counts[event_name.rpartition(".")[2]] += 1

@@ -36,7 +36,7 @@ class TestComposing(compose.Composes): ...
 
 def assert_no_uploads(storage: ChunkStorage) -> None:
     if isinstance(storage, S3Storage):
-        answer = storage._client.list_multipart_uploads(Bucket=storage.location.bucket)
+        answer = storage.client.list_multipart_uploads(Bucket=storage.location.bucket)
         assert answer.get("Uploads", []) == []
 
 
@@ -72,7 +72,7 @@ class SentBytes:
     def __init__(self, storage: S3Storage) -> None:
         self.total = 0
         for operation in ("PutObject", "UploadPart"):
-            storage._client.meta.events.register(f"provide-client-params.s3.{operation}", self._sent)
+            storage.client.meta.events.register(f"provide-client-params.s3.{operation}", self._sent)
 
     def _sent(self, params: dict[str, object], **_: object) -> None:
         self.total += len(params["Body"])  # type: ignore[arg-type]
@@ -89,9 +89,9 @@ def test_a_source_replaced_while_its_bytes_are_copied(server: str, request: pyte
             params.pop("CopySourceIfMatch")
             key = f"{PREFIX}/{pieces[1].name}"
             if params["CopySource"]["Key"] == key:  # type: ignore[index]
-                storage._client.put_object(Bucket=bucket[1], Key=key, Body=CONTENT[: 6 * MIB][::-1])
+                storage.client.put_object(Bucket=bucket[1], Key=key, Body=CONTENT[: 6 * MIB][::-1])
 
-        storage._client.meta.events.register_first("provide-client-params.s3.UploadPartCopy", replace_source)
+        storage.client.meta.events.register_first("provide-client-params.s3.UploadPartCopy", replace_source)
         with pytest.raises(DataLoss, match="replaced"):
             storage.compose("made", pieces)
         assert names(storage, "made") == []
@@ -106,6 +106,6 @@ def test_the_server_is_told_which_bytes_are_meant(moto_bucket: Bucket) -> None:
         def keep(params: dict[str, str], **_: object) -> None:
             asked.append(params.get("CopySourceIfMatch", ""))
 
-        storage._client.meta.events.register("provide-client-params.s3.UploadPartCopy", keep)
+        storage.client.meta.events.register("provide-client-params.s3.UploadPartCopy", keep)
         storage.compose("made", pieces)
         assert asked == [f'"{piece.etag}"' for piece in pieces]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from tests.children import code_of_child
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.mount.waiting import eventually
 from tests.stores import Pauses
@@ -107,15 +107,12 @@ def test_a_child_of_fork_has_all_calls(answered: threading.Event) -> None:
         for _ in range(3 * deadlines.MOST_CALLS):
             with pytest.raises(Unavailable):
                 deadlines.bounded(lambda: answered.wait(60), "it")
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with Deadline.after(60, "a test").in_force():
-                code = deadlines.bounded(lambda: 0, "it")
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def call() -> int:
+        with Deadline.after(60, "a test").in_force():
+            return deadlines.bounded(lambda: 0, "it")
+
+    assert code_of_child(call) == 0
 
 
 class Counting(BufferSource):

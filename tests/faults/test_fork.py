@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.children import code_of_child, die
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
@@ -37,22 +38,23 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def in_child(work: Callable[[], object]) -> int:
     """Run it in a child of this process; return its outcome."""
-    child = os.fork()
-    if child == 0:
+
+    def outcome() -> int:
         try:
             work()
-        except BaseException as exc:
-            end_child(exc)
-        end_child(None)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except Closed:
+            return CLOSED
+        return NOTHING
+
+    return code_of_child(outcome)
 
 
 def end_child(got: BaseException | None) -> NoReturn:
     """End a child of this process, which must never run the rest of the tests, and report its result."""
     if got is not None and not isinstance(got, Closed):
         traceback.print_exception(got)
-        os._exit(OTHER)
-    os._exit(NOTHING if got is None else CLOSED)
+        die(OTHER)
+    die(NOTHING if got is None else CLOSED)
 
 
 def test_a_child_does_not_write_with_its_parents_writer(store: TestStore) -> None:

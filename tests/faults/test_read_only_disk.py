@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import code_of_child
 from tests.commands import tierfs
 from tests.disks import disk, failing_disk, fill, read_only
 from tests.faces.cli.commands.test_daemon import daemon
@@ -207,11 +208,12 @@ def test_a_process_that_lives_on_writes_when_the_disk_does_and_its_children_read
             store.metadata.write().__enter__()
         with pytest.raises(ReadOnlyDisk):
             store.engine.open_writer("live")
-        child = os.fork()
-        if not child:
+
+        def read_here() -> int:
             with store.metadata.read() as txn:
-                os._exit(0 if txn.store.store_id == store.metadata.store_id else 1)
-        assert os.waitpid(child, 0)[1] == 0
+                return int(txn.store.store_id != store.metadata.store_id)
+
+        assert code_of_child(read_here) == 0
         with closing(LockFile(tmp_path / "disk/store/metadata/namespace")) as other:
             with pytest.raises(Conflict), store.metadata.read():
                 other.try_lock(shared=True)  # as one that can write does, while this one reads

@@ -32,10 +32,9 @@ class Bucket:
 
     def copy(self, without: str = "") -> MemoryStorage:
         """Return the same objects in another storage, without those whose names begin with `without`."""
-        made = MemoryStorage()
-        kept = self.cold._objects.items()
-        made._objects.update({name: held for name, held in kept if not without or not name.startswith(without)})
-        return made
+        kept = self.cold.objects.items()
+        objects = {name: held for name, held in kept if not without or not name.startswith(without)}
+        return MemoryStorage(objects=objects)
 
     def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix."""
@@ -43,7 +42,7 @@ class Bucket:
 
     def data(self, name: str) -> bytes:
         """Return the bytes of an object."""
-        return self.cold._objects[name].data
+        return self.cold.objects[name].data
 
 
 @contextmanager

@@ -117,10 +117,10 @@ def test_a_forged_bucket_is_read_or_refused_and_nothing_else_changes(
     chance = random.Random(read.__name__)
     for number in range(3 * times()):
         cold, what = forged(sound, chance)
-        before = dict(cold._objects)
+        before = dict(cold.objects)
         tried(lambda cold=cold, path=tmp_path / f"store{number}": read(cold, path), what)
-        gone = {name for name in before if name not in cold._objects and not name.startswith(OURS)}
-        changed = {name for name, held in cold._objects.items() if before.get(name) != held}
+        gone = {name for name in before if name not in cold.objects and not name.startswith(OURS)}
+        changed = {name for name, held in cold.objects.items() if before.get(name) != held}
         assert gone == {name for name in changed if not name.startswith(OURS)} == set(), what
         shutil.rmtree(tmp_path / f"store{number}", ignore_errors=True)
         assert [path.name for path in precious.iterdir()] == ["file"]

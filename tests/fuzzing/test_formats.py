@@ -293,8 +293,8 @@ def objects(names: Iterator[str], data: Callable[[str], bytes]) -> MemoryStorage
     storage = MemoryStorage()
     for name in names:
         storage.put("x", BufferSource(data(name)), create_only=False)
-        held = storage._objects.pop("x")
-        storage._objects[name] = replace(held, stored=replace(held.stored, name=name))
+        held = storage.objects.pop("x")
+        storage.objects[name] = replace(held, stored=replace(held.stored, name=name))
     return storage
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.children import die
+
 _PIPE_BYTES = 1 << 16
 
 
@@ -90,7 +92,7 @@ def _start(key: Any, work: Callable[[], Any], root: Path, limit_s: float) -> _Ch
         with open(writing, "w") as pipe:
             pipe.write(answer)
     finally:
-        os._exit(0)
+        die()
 
 
 def _result(child: _Child) -> Any:

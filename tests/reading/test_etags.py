@@ -44,7 +44,7 @@ def store(store: TestStore, storage: ScriptedStorage) -> TestStore:
 
 def put_other(storage: ScriptedStorage, name: str, data: Callable[[bytes], bytes], etag: str = "other") -> None:
     """Replace an object by other bytes under another etag."""
-    objects = storage.inner._objects  # type: ignore[attr-defined]
+    objects = storage.inner.objects  # type: ignore[attr-defined]
     held = objects[name]
     changed = data(held.data)
     objects[name] = replace(held, data=changed, stored=replace(held.stored, etag=etag, length_bytes=len(changed)))

@@ -174,7 +174,7 @@ def change(store: TestStore, placed: PlacedChunk, state: str) -> None:
         data = changed(path.read_bytes(), state)
         path.unlink() if data is None else path.write_bytes(data)
         return
-    objects = store.cold.inner._objects  # type: ignore[attr-defined]
+    objects = store.cold.inner.objects  # type: ignore[attr-defined]
     held = objects[holder.name]
     data = changed(held.data, state)
     if data is None:

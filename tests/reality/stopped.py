@@ -22,6 +22,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from tests.children import die
+
 KILLED = 128 + signal.SIGKILL
 """Exit code of the whole where the module was killed."""
 
@@ -99,7 +101,7 @@ def watched(count: Path, last: int) -> None:
     _, status = os.waitpid(pid, 0)
     count.write_text(str(calls))
     code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)
+    die(code if code >= 0 else 128 - code)
 
 
 def _allow(listener: int, pid: int, last: int) -> int:

@@ -84,7 +84,7 @@ def _harm_file(path: Path, harm: Harm, at: int) -> None:
 
 def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> Callable[[], None]:
     """Do it to an object, which keeps its etag: rot, no replacement. Return what takes it back."""
-    objects = storage.inner._objects
+    objects = storage.inner.objects
     held = objects[name]
 
     def undo() -> None:

@@ -324,7 +324,7 @@ def on_another_host(world: World, path: Path) -> None:
 @invariant(12)
 def in_a_place_that_is_not_ours(world: World, path: Path) -> None:
     """Nothing is uploaded, published, deleted or evicted where the bucket was emptied, rolled back or exchanged."""
-    store, objects = world.store, world.storage.inner._objects
+    store, objects = world.store, world.storage.inner.objects
     store.append("late", b"more")
     kept = dict(objects)
     places: list[dict[str, Any]] = [{}, _of_another(world, path)]
@@ -355,7 +355,7 @@ def _of_another(world: World, path: Path) -> dict[str, Any]:
     with open_test_store(path / "other", cold=storage, clock=world.clock) as other:
         other.append("s", b"abcd")
         other.offload()
-    return dict(storage._objects)
+    return dict(storage.objects)
 
 
 def _local_files(store: TestStore) -> set[str]:
@@ -432,9 +432,7 @@ def ledger_entries(store: TestStore, name: str) -> list[bytes]:
 
 
 def _copied(world: World) -> MemoryStorage:
-    copy = MemoryStorage(world.clock)
-    copy._objects = dict(world.storage.inner._objects)
-    return copy
+    return MemoryStorage(world.clock, world.storage.inner.objects)
 
 
 def is_fenced(work: Callable[[], object]) -> None:

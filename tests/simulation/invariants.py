@@ -81,14 +81,14 @@ def _stored(world: World, copy: PlacedChunk, live: ByteRange) -> bytes | None:
     if copy.object.tier is Tier.LOCAL:
         path = world.store.files.root / copy.object.name
         return path.read_bytes()[held.start : held.end] if path.exists() else None
-    there = world.storage.inner._objects.get(copy.object.name)
+    there = world.storage.inner.objects.get(copy.object.name)
     return None if there is None else bytes(there.data[held.start : held.end])
 
 
 @invariant(5)
 def only_ours_is_deleted(world: World) -> None:
     """Objects that are not ours are as they were."""
-    there = world.storage.inner._objects
+    there = world.storage.inner.objects
     for name, data in FOREIGN.items():
         if name not in there or bytes(there[name].data) != data:
             raise Wrong(f"{name} is not ours, and was deleted or overwritten")

@@ -78,7 +78,7 @@ def connected(storage: SimStorage, knobs: Knobs, clock: WorldClock) -> Resilient
 
 def _close_metadata(path: Path) -> None:
     """Close what deaths left open, as the end of a process does: a map of 1 TiB each."""
-    for place in [place for place in environment._registry if place.is_relative_to(path)]:
+    for place in [place for place in environment.environments if place.is_relative_to(path)]:
         environment.close_environment(place)
 
 

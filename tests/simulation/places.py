@@ -80,12 +80,12 @@ class Places:
     def end(self, storage: MemoryStorage, fate: Fate) -> None:
         """Let this become of a place that was left."""
         if fate is Fate.EMPTY:
-            storage._objects.clear()
+            storage.objects.clear()
         elif fate is Fate.AWAY:
             self.away |= {url for url, there in self._of.items() if there is storage}
         elif fate is Fate.REUSED:
-            for name, held in storage._objects.items():
-                storage._objects[name] = replace(held, data=held.data.translate(_OTHERS))
+            for name, held in storage.objects.items():
+                storage.objects[name] = replace(held, data=held.data.translate(_OTHERS))
 
     def locations(self, metadata: MetadataStore, store: Path) -> Locations:
         """Return the connections of a process that opens the store; its reads wait for the gate."""

@@ -87,7 +87,7 @@ class SimStorage(Wrapped):
 
     def require_theirs(self) -> None:
         """Invariant 5: what others made is there as it was."""
-        changed = [name for name, held in self.theirs.items() if self.inner._objects.get(name) is not held]
+        changed = [name for name, held in self.theirs.items() if self.inner.objects.get(name) is not held]
         assert not changed, f"not ours, and changed: {changed}"
 
     @property
@@ -220,7 +220,7 @@ class SimStorage(Wrapped):
             self._note(put.name)
 
     def _note(self, name: str) -> None:
-        digest = hash(self.inner._objects[name].data)
+        digest = hash(self.inner.objects[name].data)
         if self._written.setdefault(name, digest) != digest:
             self.used_twice.add(name)
 

@@ -189,7 +189,7 @@ class World:
         before = self.model.live
         self.done.append(step)
         if len(self.done) == _MIDDLE:
-            self.earlier = dict(self.storage.inner._objects)
+            self.earlier = dict(self.storage.inner.objects)
         self.clock.advance(_TICK_S)
         self.latest_ms = max(self.latest_ms, min(self.clock.now_ms(), self.clock.right_ms))
         self.newest_ms = max(self.newest_ms, self.clock.now_ms())

@@ -112,7 +112,7 @@ def metadata(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """A store that one thread closes last is open for another that has just opened it."""
     path = store.path / "other"
     MetadataStore.create(path, store.clock).close()
-    assert path.resolve() not in environment._registry
+    assert path.resolve() not in environment.environments
 
     def work(number: int) -> None:
         for _ in range(15):

@@ -59,7 +59,7 @@ def on_another_host(store: TestStore, path: Path) -> Iterator[TestStore]:
     bucket = MemoryStorage(store.clock)
     assert isinstance(store.cold, ScriptedStorage)
     assert isinstance(store.cold.inner, MemoryStorage)
-    bucket._objects = dict(store.cold.inner._objects)  # a recovery takes the bucket over
+    bucket.objects = dict(store.cold.inner.objects)  # a recovery takes the bucket over
     with recovered(path, bucket) as other:
         yield other.store
 
@@ -576,7 +576,7 @@ def test_without_a_journal_the_pack_of_a_failed_append_gives_way(
         writer.append(b"failed" * 10)
     store.engine.close_writer(writer)
     assert isinstance(storage.inner, MemoryStorage)
-    failed = dict(storage.inner._objects)  # a server may carry out the deletion that an offload asks for much later
+    failed = dict(storage.inner.objects)  # a server may carry out the deletion that an offload asks for much later
     whole = b"begin"
     for number, ack in enumerate(acks):
         data = bytes([65 + number]) * 15
@@ -584,8 +584,8 @@ def test_without_a_journal_the_pack_of_a_failed_append_gives_way(
         store.offload()
         whole += data
     bucket = MemoryStorage(store.clock)
-    held = {**failed, **storage.inner._objects}
-    bucket._objects = {name: each for name, each in held.items() if not name.startswith(JOURNAL_PREFIX)}
+    held = {**failed, **storage.inner.objects}
+    bucket.objects = {name: each for name, each in held.items() if not name.startswith(JOURNAL_PREFIX)}
     with rebuilt(tmp_path / "rebuilt", bucket) as other:
         assert other.store.read("d/s") == whole
 

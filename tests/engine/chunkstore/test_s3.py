@@ -51,7 +51,7 @@ class Bench:
         self.metrics = Metrics()
         location = S3Location(self.bucket, "prefix", self.endpoint.endpoint_url, self.endpoint.region)
         self.storage = S3Storage(location, clock=self.clock, metrics=self.metrics)
-        self.client: Any = self.storage._client
+        self.client: Any = self.storage.client
 
     def incomplete_uploads(self) -> list[Any]:
         """Return the uploads a sweep would find."""
@@ -146,7 +146,7 @@ def test_parts_are_bounded_in_memory(moto: Bench, monkeypatch: pytest.MonkeyPatc
 
     settings = ColdSettings(parts_in_parallel=2)
     with closing(S3Storage(moto.storage.location, settings)) as storage:
-        client: Any = storage._client
+        client: Any = storage.client
         original = client.upload_part
 
         def upload_part(**request: Any) -> Any:

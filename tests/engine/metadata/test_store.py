@@ -172,7 +172,7 @@ def test_a_store_that_is_being_opened_stays_open_when_the_last_other_user_closes
     with second.write() as txn:
         txn.allocate_id()
     second.close()
-    assert second.path not in environment._registry
+    assert second.path not in environment.environments
 
 
 CHUNKS = 2000

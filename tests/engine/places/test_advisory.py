@@ -10,6 +10,7 @@ from tests.commands import tierfs
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.engine.chunkstore.places.address import connect_place
+from tierfs.engine.chunkstore.places.files import FilePlace
 from tierfs.engine.chunkstore.places.filesystem import LocalFiles
 from tierfs.engine.chunkstore.places.storage import PlaceStorage
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource
@@ -45,17 +46,17 @@ def test_of_two_writers_at_once_the_one_that_was_replaced_gives_way(
     replaces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = opened(tmp_path, create_only=False), opened(tmp_path, create_only=False)
-    put = type(first._place).put
+    put = FilePlace.put
 
     def both_write(self: object, name: str, source: BufferSource, *rest: object, **options: bool) -> object:
         monkeypatch.undo()
         monkeypatch.setattr(LocalFiles, "rename", lambda self, path, to, *, overwrite: Path(path).replace(to))
         mine = put(self, name, source, *rest, **options)  # type: ignore[arg-type]
         # The other one looked before this one's write, and writes after it.
-        second._place.put(name, BufferSource(b"second"), {"attempt": "2"}, create_only=False)
+        second.place.put(name, BufferSource(b"second"), {"attempt": "2"}, create_only=False)
         return mine
 
-    monkeypatch.setattr(type(first._place), "put", both_write)
+    monkeypatch.setattr(FilePlace, "put", both_write)
     with pytest.raises(AlreadyExists):
         first.put("slot", BufferSource(b"first"), metadata={"attempt": "1"})
     assert second.stat("slot").metadata == {"attempt": "2"}

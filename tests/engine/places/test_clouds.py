@@ -43,7 +43,7 @@ def test_bytes_that_were_damaged_on_their_way_are_removed(
 
 def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_container: str) -> None:
     storage = place_storage(azure_container)
-    place = storage._place
+    place = storage.place
     with pytest.raises(PermissionDenied, match="no token") as told, map_place_errors(place, "abfs://c/p"):
         raise ClientAuthenticationError("no token\nwith a page of reasons")
     assert told.value.remedy == "check who asks: docs/places.md says by what each place knows it"
@@ -53,7 +53,7 @@ def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_
 @pytest.mark.parametrize("size", [4 * BLOCK_BYTES, 4 * BLOCK_BYTES + 1])
 def test_a_large_object_of_azure_is_made_of_blocks(azure_container: str, size: int) -> None:
     storage = place_storage(azure_container)
-    place = storage._place
+    place = storage.place
     assert isinstance(place, AzurePlace)
     limits = place._fs.service_client._config
     limits.max_single_put_size = limits.max_block_size = BLOCK_BYTES

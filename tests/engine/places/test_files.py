@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.children import FAILED, code_of_child, die
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
 from tierfs.engine.chunkstore.places import files
@@ -81,12 +82,12 @@ def test_a_name_that_was_never_given_leaves_nothing(
 def test_metadata_that_was_cut_off_goes_with_its_unfinished_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    child = os.fork()
-    if not child:
+    def killed_before_the_name() -> int:
         monkeypatch.setattr(LocalFiles, "rename", _die)
         opened(tmp_path).put("object", BufferSource(b"bytes"), metadata={"attempt": "1"})
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+        return FAILED
+
+    assert code_of_child(killed_before_the_name) == 0
     (sidecar,) = sidecars(tmp_path)
     sidecar.write_bytes(sidecar.read_bytes()[:kept_bytes])
     storage = opened(tmp_path)
@@ -102,14 +103,14 @@ def test_an_unfinished_write_that_has_both_names_leaves_the_object_its_metadata(
 
     def linked(self: LocalFiles, path: str, target: str, *, overwrite: bool) -> None:
         os.link(path, target)
-        os._exit(0)
+        die()
 
-    child = os.fork()
-    if not child:
+    def killed_between_the_names() -> int:
         monkeypatch.setattr(LocalFiles, "rename", linked)
         opened(tmp_path).put("object", BufferSource(b"bytes"), metadata={"attempt": "1"})
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+        return FAILED
+
+    assert code_of_child(killed_between_the_names) == 0
     storage = opened(tmp_path)
     (left,) = storage.uploads("")
     storage.abort_upload(left)
@@ -125,7 +126,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 
 
 def _die(*_: Any, **__: Any) -> Any:
-    os._exit(0)
+    die()
 
 
 _rename = files.FilePlace._rename
@@ -133,19 +134,19 @@ _rename = files.FilePlace._rename
 
 def _then_die(*arguments: Any, **options: Any) -> None:
     _rename(*arguments, **options)
-    os._exit(0)
+    die()
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_writer_that_is_killed_leaves_all_of_an_object_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    child = os.fork()
-    if not child:
+    def killed() -> int:
         STEPS[step](monkeypatch.setattr)
         opened(tmp_path).put("a/b", BufferSource(b"killed"), metadata={"attempt": "1"})
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+        return FAILED
+
+    assert code_of_child(killed) == 0
     storage = opened(tmp_path)
     if step == "name":
         assert storage.stat("a/b").metadata == {"attempt": "1"}
@@ -181,7 +182,7 @@ def test_what_an_unfinished_write_leaves_is_known_and_removed(
         url = getattr(request.getfixturevalue("hdfs_root"), kind)
     storage = connect_place(url, "", ColdSettings(), Abilities())
     assert list(storage.uploads("")) == []
-    place = storage._place
+    place = storage.place
     assert isinstance(place, files.FilePlace)
     place._written(f"{place._root}/.tmp/tierfs-{'0' * 32}", "a/b", BufferSource(b"half"))
     assert list(storage.list("")) == []

@@ -25,6 +25,7 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, PermissionDenied, StorageFull, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.places.address import connect_place
+from tierfs.engine.chunkstore.places.files import FilePlace
 from tierfs.engine.chunkstore.places.sftp import SftpFiles
 from tierfs.engine.chunkstore.places.storage import PlaceStorage
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource
@@ -275,7 +276,8 @@ def test_a_name_that_was_given_back_before_it_is_looked_at_is_taken(
         look(self, path, error)
 
     path = "/" + sftp_directory.removeprefix("sftp://").split("/", 1)[1] + "/file"
-    files = storage._place._files  # type: ignore[attr-defined]
+    assert isinstance(storage.place, FilePlace)
+    files = storage.place.files
     files.write(path, BufferSource(b"first"))
     with pytest.raises(FileExistsError):
         files.write(path, BufferSource(b"other"), create_only=True)

@@ -37,7 +37,8 @@ from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.append import PendingAppend
 from tierfs.engine.segments.create import BulkCreator, WholeSegment
-from tierfs.engine.segments.group_commit import GroupCommit
+from tierfs.engine.segments.group_commit import AppendCall
+from tierfs.engine.segments.writer import SegmentWriter
 
 
 @pytest.mark.parametrize(
@@ -216,15 +217,16 @@ def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
 ) -> None:
     compared: list[bool] = []
 
-    def commit(self: GroupCommit, group: Sequence[PendingAppend]) -> None:
-        for pending in group:
-            rows = [rows_after(self.metadata, change) for change in (pending._change, pending.apply)]
-            assert rows[0] == rows[1]
-            compared.append(pending._grows_only())
-        original(self, group)
+    def gathered(writer: SegmentWriter, calls: Sequence[AppendCall]) -> object:
+        pending, later = gather(writer, calls)
+        assert isinstance(pending, PendingAppend)
+        rows = [rows_after(store.metadata, change) for change in (pending._change, pending.apply)]
+        assert rows[0] == rows[1]
+        compared.append(pending._grows_only())
+        return pending, later
 
-    original = GroupCommit._commit
-    monkeypatch.setattr(GroupCommit, "_commit", commit)
+    gather = SegmentWriter.gather
+    monkeypatch.setattr(SegmentWriter, "gather", gathered)
     with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(2 * CRC_BLOCK_BYTES)}) as store:
         store.engine.create_ledger("l")
         ledger, writer = store.engine.open_ledger("l"), store.engine.open_writer("s")

@@ -80,7 +80,7 @@ def bodies(changes: list[pb.Change]) -> list[tuple[object, ...]]:
 def test_the_journal_never_shows_a_byte_missing(store: TestStore, edit: str) -> None:
     source = store.segment("d/s")
     with journaled(store) as changes:
-        EDITS[edit](store.metadata, store.engine._locks)
+        EDITS[edit](store.metadata, store.engine.locks)
     assert (
         bodies(changes)
         == {
@@ -119,7 +119,7 @@ def test_times_inode_generation_and_policy(store: TestStore, edit: str) -> None:
     name = "d/t" if edit == "concat" else "d/s"
     before, source = store.segment(name), store.segment("d/s")
     store.clock.advance(5)
-    EDITS[edit](store.metadata, store.engine._locks)
+    EDITS[edit](store.metadata, store.engine.locks)
     after, now_ms = store.segment(name), store.clock.now_ms()
     assert (after.inode == before.inode) is (edit == "concat")
     assert after.generation == before.generation + 1

@@ -189,16 +189,16 @@ def appended_while_the_leader_is_interrupted(
             results[names[number]] = exc
 
     threads = [threading.Thread(target=append, args=(number,)) for number in (1, 2)]
-    commit, enqueue, wake = GroupCommit._commit, GroupCommit._enqueue, AppendCall.wake
+    commit, enqueue, wake = Environment.commit, GroupCommit._enqueue, AppendCall.wake
     queue_is_full = threading.Event()
 
     def interrupt(at: str) -> None:
         if at == moment and threading.current_thread() is threading.main_thread():
             signal.raise_signal(signal.SIGINT)
 
-    def committed(self: GroupCommit, group: Any) -> None:
+    def committed(self: Environment, txn: Any) -> None:
         interrupt("before")
-        commit(self, group)
+        commit(self, txn)
         interrupt("committed")
 
     def enqueued(self: GroupCommit, call: AppendCall) -> bool:
@@ -220,7 +220,7 @@ def appended_while_the_leader_is_interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(GroupCommit, "_enqueue", enqueued)
         patch.setattr(GroupCommit, "_await_returning", returned)
-        patch.setattr(GroupCommit, "_commit", committed)
+        patch.setattr(Environment, "commit", committed)
         patch.setattr(AppendCall, "wake", woken)
         with pytest.raises(KeyboardInterrupt):
             writers[0].append(b"abc")

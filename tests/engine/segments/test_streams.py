@@ -191,7 +191,7 @@ def test_two_processes_one_writes_one_seals(store: TestStore) -> None:
             with store.metadata.write() as txn:
                 segment = streams.newest(txn, directories.segment_by_name(txn, "s"))
                 due_ms = segment.began_ms + 1000
-                assert seal.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
+                assert seal.end_if_due(txn, store.engine.locks, segment.id, now_ms=due_ms)
             with pytest.raises(Conflict, match="is being written by process"):
                 store.engine.open_writer("s")
     assert whole(store, "s") == data

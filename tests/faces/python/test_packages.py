@@ -118,7 +118,7 @@ def test_a_store_on_a_package_s_storage(tmp_path: Path) -> None:
         store.offload()
         store.evict(force=True)
         assert (store.segment("s").read(), store.info("s").local_bytes) == (b"bytes", 0)
-    assert any(name.startswith("journal/") for name in Kept.places["kept://here"]._objects)
+    assert any(name.startswith("journal/") for name in Kept.places["kept://here"].objects)
     with pytest.raises(AlreadyExists):
         init_store(tmp_path / "other", ColdChoice(bucket_url="kept://here"))
     with tierfs.open_store("kept://here") as replica:
@@ -139,7 +139,7 @@ def test_a_store_moves_to_a_package_s_storage(tmp_path: Path) -> None:
         done = place.change(store.metadata, store.paths, store.settings.cold, {"url": "kept://there"})
         assert done.after.url == "kept://there"
         assert verbs.settle(store) is None
-    assert Kept.places["kept://there"]._objects
+    assert Kept.places["kept://there"].objects
 
 
 @pytest.mark.parametrize(

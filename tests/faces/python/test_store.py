@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tierfs
+from tests.children import code_of_child
 from tests.commands import tierfs as command
 from tierfs.base.words.errors import Closed, InvalidRequest, IsDirectory, NotFound, OffsetMismatch, Sealed
 from tierfs.base.words.types import ByteRange, ReadPriority
@@ -184,14 +185,11 @@ def test_a_writer_ends_for_its_user_alone(path: Path, store: tierfs.Store) -> No
 def test_a_child_of_fork_has_a_store_of_its_own(store: tierfs.Store) -> None:
     store.append("s", b"before")
     assert store.segment("s").read() == b"before"
-    child = os.fork()
-    if child == 0:
-        try:
-            good = store.segment("s").read() == b"before" and store.append("s", b" child").end == 12
-        except BaseException:
-            good = False
-        os._exit(0 if good else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def read_and_append() -> int:
+        return int(store.segment("s").read() != b"before" or store.append("s", b" child").end != 12)
+
+    assert code_of_child(read_and_append) == 0
     assert store.segment("s").read() == b"before child"
 
 

@@ -26,7 +26,7 @@ from tests.reading.cache.cache_blocks import (
 from tierfs.base.system.metrics import MetricName, Metrics
 from tierfs.base.words.types import ObjectId
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME
+from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME, CacheFiles
 from tierfs.reading.cache.health import CacheState
 
 
@@ -223,7 +223,7 @@ def test_slots_freed_in_any_order_are_neighbours_again(open_cache: Open, monkeyp
         read(cache, 1, index * BLOCK, min(OBJECT_BYTES, (index + 1) * BLOCK))
     read(cache, 2)
     store(cache, 3)
-    sizes = watch_reads(cache, monkeypatch)
+    sizes = watch_reads(monkeypatch)
     assert read(cache, 3) == OBJECT_BYTES
     assert sizes == [OBJECT_BYTES]
 
@@ -237,13 +237,13 @@ def damage(path: Path, at: int) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def watch_reads(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def watch_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each system call that reads from now on."""
-    plain, sizes = cache._files.read, []
+    plain, sizes = CacheFiles.read, []
 
-    def watched(slot: int, view: memoryview) -> int:
+    def watched(files: CacheFiles, slot: int, view: memoryview) -> int:
         sizes.append(len(view))
-        return plain(slot, view)
+        return plain(files, slot, view)
 
-    monkeypatch.setattr(cache._files, "read", watched)
+    monkeypatch.setattr(CacheFiles, "read", watched)
     return sizes

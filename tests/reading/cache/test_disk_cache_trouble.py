@@ -29,6 +29,7 @@ from tests.reading.cache.cache_blocks import (
 from tierfs.base.system.metrics import Metrics
 from tierfs.base.words.types import MIB, ObjectId
 from tierfs.reading.cache.cache import DiskCache
+from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME, CacheFiles
 from tierfs.reading.cache.health import CacheState
 
 KILLS = 3
@@ -111,11 +112,13 @@ def test_room_is_left_to_others(open_cache: Open, small_disk: Path, expected_war
         assert cache.stats.state is state
 
 
-def test_a_disk_that_fills_during_a_store_loses_no_slot(open_cache: Open, expected_warnings: list[str]) -> None:
+def test_a_disk_that_fills_during_a_store_loses_no_slot(
+    open_cache: Open, directory: Path, expected_warnings: list[str]
+) -> None:
     expected_warnings.append("does not grow: the disk is full")
     cache = open_cache(slots=4 * BLOCKS)
     store(cache, 1)
-    with replaced(cache._files._data_fd, Path("/dev/full"), os.O_WRONLY):
+    with replaced(directory / DATA_NAME, Path("/dev/full"), os.O_WRONLY):
         store(cache, 2)
     assert (cache.stats.state, cache.stats.used_bytes) == (CacheState.FULL_DISK, BLOCKS * BLOCK)
     for object_id in (2, 3, 4):
@@ -126,12 +129,12 @@ def test_a_disk_that_fills_during_a_store_loses_no_slot(open_cache: Open, expect
 
 
 def test_a_failing_disk_switches_the_cache_off_once(
-    open_cache: Open, metrics: Metrics, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
+    open_cache: Open, directory: Path, metrics: Metrics, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected_warnings.append("failed and is off until the next start")
     cache = open_cache()
     store(cache, 1)
-    with replaced(cache._files._data_fd, Path("/dev/null"), os.O_WRONLY):
+    with replaced(directory / DATA_NAME, Path("/dev/null"), os.O_WRONLY):
         assert read(cache, 1) == 0
         assert read(cache, 1) == 0
     store(cache, 2)
@@ -143,12 +146,14 @@ def test_a_failing_disk_switches_the_cache_off_once(
     assert read(open_cache(), 1) == OBJECT_BYTES
 
 
-@pytest.mark.parametrize("file", ["_data_fd", "_index_fd"])
-def test_a_disk_that_fails_while_storing(open_cache: Open, expected_warnings: list[str], file: str) -> None:
+@pytest.mark.parametrize("file", [DATA_NAME, INDEX_NAME])
+def test_a_disk_that_fails_while_storing(
+    open_cache: Open, directory: Path, expected_warnings: list[str], file: str
+) -> None:
     expected_warnings.append(f"failed and is off.*{os.strerror(errno.EBADF)}")
     cache = open_cache()
     store(cache, 1)
-    with replaced(getattr(cache._files, file), Path("/dev/null"), os.O_RDONLY):
+    with replaced(directory / file, Path("/dev/null"), os.O_RDONLY):
         store(cache, 2)
     assert cache.stats.state is CacheState.FAILED
     assert cache.stats.used_bytes == BLOCKS * BLOCK
@@ -245,13 +250,13 @@ def test_a_block_whose_slot_changes_hands_while_it_is_read_is_only_a_miss(
 ) -> None:
     cache = open_cache(slots=BLOCKS)
     store(cache, 1)
-    plain = cache._files.read
+    plain = CacheFiles.read
 
-    def overtaken(slot: int, view: memoryview) -> int:
+    def overtaken(files: CacheFiles, slot: int, view: memoryview) -> int:
         store(cache, 2)
-        return plain(slot, view)
+        return plain(files, slot, view)
 
-    monkeypatch.setattr(cache._files, "read", overtaken)
+    monkeypatch.setattr(CacheFiles, "read", overtaken)
     assert read(cache, 1) == 0
     monkeypatch.undo()
     assert read(cache, 2) == OBJECT_BYTES
@@ -259,8 +264,9 @@ def test_a_block_whose_slot_changes_hands_while_it_is_read_is_only_a_miss(
 
 
 @contextmanager
-def replaced(fd: int, path: Path, flags: int) -> Iterator[None]:
-    """Another file under a descriptor's number for a while: what a disk that fails looks like."""
+def replaced(file: Path, path: Path, flags: int) -> Iterator[None]:
+    """Another file under the descriptor of `file` for a while: what a disk that fails looks like."""
+    (fd,) = (int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.samefile(file))
     kept, other = os.dup(fd), os.open(path, flags)
     os.dup2(other, fd, inheritable=False)
     os.close(other)

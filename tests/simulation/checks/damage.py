@@ -35,8 +35,8 @@ def what_is_back_is_good_again(world: World, *, repairs: bool) -> None:
 def what_is_cold_outlives_the_disk(world: World) -> None:
     """The disk is lost now: all that is cold is in the bucket, and its journal names it."""
     world.points.disarm()  # what recovers it is another host, and does not die
-    path, left = world.path.parent / f"lost-{len(world.done)}", MemoryStorage(world.clock)
-    left._objects = dict(world.storage.inner._objects)
+    path = world.path.parent / f"lost-{len(world.done)}"
+    left = MemoryStorage(world.clock, world.storage.inner.objects)
     if not any(left.list(JOURNAL_PREFIX)):
         require(not any(world.store.layout(name).cold for name in world.model.live), "the bucket has no journal")
         return

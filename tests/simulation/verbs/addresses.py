@@ -26,10 +26,10 @@ def _readdress(world: World, chance: random.Random) -> Arguments:
 @verb(2, _readdress, afterwards=leave_place)
 def readdress(world: World, arguments: Arguments) -> None:
     """`config cold.url=` proves that all is there, and the store goes on there."""
-    if world.damages or not world.storage.inner._objects:
+    if world.damages or not world.storage.inner.objects:
         raise NothingToDo
     store, target, url = world.store, target_of(world, back=False), f"memory://{len(world.done)}"
-    target.inner._objects = dict(world.storage.inner._objects)
+    target.inner.objects = dict(world.storage.inner.objects)
     if arguments["retagged"]:
         _retag(target.inner, f"-{len(world.done)}")
     world.moving = url, target
@@ -42,8 +42,8 @@ def readdress(world: World, arguments: Arguments) -> None:
 
 def _retag(copied: MemoryStorage, suffix: str) -> None:
     """Give objects other etags. Their metadata stay: without these `gc` cannot prove that a stray object is ours."""
-    for name, held in copied._objects.items():
-        copied._objects[name] = replace(held, stored=replace(held.stored, etag=held.stored.etag + suffix))
+    for name, held in copied.objects.items():
+        copied.objects[name] = replace(held, stored=replace(held.stored, etag=held.stored.etag + suffix))
 
 
 def _located(choice: ColdChoice) -> LocationRecord:

@@ -67,7 +67,7 @@ def _came_back(world: World) -> None:
 def load(world: World, arguments: Arguments) -> None:
     """Link a dump's objects again under its name; refused where another segment has them, or its own is there."""
     wanted, made = _wanted(world, arguments)
-    if not world.storage.inner._objects.keys() >= set(made.rows):
+    if not world.storage.inner.objects.keys() >= set(made.rows):
         raise NothingToDo  # it would be linked, and told to be unreadable until it is adopted again
     with world.store.metadata.read() as txn:
         rows = {record.name for _, record in txn.scan(OBJECTS)}
@@ -104,7 +104,7 @@ def load(world: World, arguments: Arguments) -> None:
 
 def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
     """Return the dump that a step loads, by its own name or by its segment's, which means the newest of that name."""
-    there, dump = world.storage.inner._objects, arguments["dump"]
+    there, dump = world.storage.inner.objects, arguments["dump"]
     if dump not in there or world.dumps[dump].name in world.model.live:
         raise NothingToDo
     made = world.dumps[dump]
@@ -115,7 +115,7 @@ def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
 
 def _has_other_bytes(world: World, made: Dumped) -> bool:
     """Return whether an object has its size and other bytes, for now: a loss of them that is accepted is final."""
-    there = {name: len(held.data) for name, held in world.storage.inner._objects.items()}
+    there = {name: len(held.data) for name, held in world.storage.inner.objects.items()}
     return any(name in world.damages.of and there.get(name) == size for _, name, size in made.held)
 
 
@@ -124,7 +124,7 @@ def _left(world: World, made: Dumped, packs: Collection[str]) -> tuple[Content |
 
     Of packs that other segments have too it goes by the records.
     """
-    objects, content = world.storage.inner._objects, made.content
+    objects, content = world.storage.inner.objects, made.content
     there = {name: len(held.data) for name, held in objects.items()}
     held = [span for span, name, size in made.held if name in packs or there.get(name) == size]
     end = content.start

@@ -87,7 +87,7 @@ def _planned(world: World, arguments: Arguments) -> tuple[Content, AdoptionPlan]
 def _put(world: World, objects: dict[str, bytes], metadata: object) -> None:
     for name, data in objects.items():
         world.storage.inner.put(name, BufferSource(data), metadata=dict(metadata))  # type: ignore[call-overload]
-        held = world.storage.inner._objects[name]
+        held = world.storage.inner.objects[name]
         # The time of a server, which is right.
         held = replace(held, stored=replace(held.stored, modified_ms=world.clock.right_ms))
-        world.storage.inner._objects[name] = world.storage.theirs[name] = held
+        world.storage.inner.objects[name] = world.storage.theirs[name] = held

@@ -43,12 +43,12 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
     if world.damages or not any(storage.list(JOURNAL_PREFIX)):
         raise NothingToDo
     world.points.disarm()  # its host is another, and does not die
-    before = dict(storage._objects)
+    before = dict(storage.objects)
     if world.replica is None:
         world.replica = _replica(world, world.path.parent / "follower")
     else:
         Follower(world.replica.metadata, storage, HERE).refresh()
-    if storage._objects != before:
+    if storage.objects != before:
         raise Wrong("a replica changed the bucket")
     endings.held_as_written(world, world.replica.metadata, storage)
     with world.replica.metadata.read() as txn:

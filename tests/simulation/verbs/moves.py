@@ -127,7 +127,7 @@ def settle_place(world: World) -> None:
     origin = world.departed = world.storage
     world.store.places[url] = KeptOpen(connected(target, world.knobs, world.clock))
     target._written, target.used_twice = origin._written, origin.used_twice
-    target.theirs = {name: target.inner._objects[name] for name in origin.theirs}
+    target.theirs = {name: target.inner.objects[name] for name in origin.theirs}
     world.storage = target
     world.left = [place for place in world.left if place is not target.inner]
     world.store.cold = connected(target, world.knobs, world.clock)
@@ -209,7 +209,7 @@ def require_all_there(world: World) -> None:
         return
     with world.store.metadata.read() as txn:
         records = [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD and not record.foreign]
-    objects = world.storage.inner._objects
+    objects = world.storage.inner.objects
     lost = [name for record in records for name in (record.name, record.index_name) if name and name not in objects]
     if lost:
         raise Wrong(f"left behind by a move: {lost}")
@@ -268,7 +268,7 @@ def _work(world: World, arguments: Arguments) -> None:
             writer = engine.open_writer(_NAME, ack=Ack.COLD)
             writer.append(after.data[len(content.data) :], expected_offset=len(content.data))
         finally:
-            engine._locks.close()
+            engine.locks.close()
     elif kind:
         work = world.store.cold_work()
         with patch.object(work.publisher, "publish", lambda **_: 0):  # a process of its own publishes, and is slow

@@ -56,7 +56,7 @@ def read_metadata_here(patch: pytest.MonkeyPatch) -> None:
         if command[1:4] != ["-P", "-m", places.__name__]:
             return fresh(command)
         said, path = io.StringIO(), Path(command[4]).resolve()
-        was_open = path in environment._registry
+        was_open = path in environment.environments
         with redirect_stdout(said), pytest.MonkeyPatch.context() as arguments:
             arguments.setattr(sys, "argv", command[3:])
             code = places._main()

@@ -70,10 +70,10 @@ def flip_cold(store: TestStore, name: str, offset: int) -> None:
     storage = getattr(store.cold, "inner", store.cold)
     assert isinstance(storage, MemoryStorage)
     holder, at = holder_at(store, name, Tier.COLD, offset)
-    held = storage._objects[holder.name]
+    held = storage.objects[holder.name]
     data = bytearray(held.data)
     data[at] ^= 0x10
-    storage._objects[holder.name] = replace(held, data=bytes(data))
+    storage.objects[holder.name] = replace(held, data=bytes(data))
 
 
 def deep_findings(store: TestStore) -> list[Finding]:

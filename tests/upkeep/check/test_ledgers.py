@@ -27,10 +27,10 @@ def flip(store: TestStore, wanted: bytes, shift: int = 0) -> None:
     """Flip a bit in the data object, `shift` bytes from where some bytes lie."""
     assert isinstance(store.cold, MemoryStorage)
     key = ledger_names(store)[0]
-    held = store.cold._objects[key]
+    held = store.cold.objects[key]
     data = bytearray(held.data)
     data[data.index(wanted) + shift] ^= 0x10
-    store.cold._objects[key] = replace(held, data=bytes(data))
+    store.cold.objects[key] = replace(held, data=bytes(data))
 
 
 def cold_ledger(store: TestStore) -> str:

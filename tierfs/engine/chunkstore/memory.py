@@ -23,7 +23,7 @@ from tierfs.engine.chunkstore.protocol import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class HeldObject:
     """One object: its description and its bytes."""
 
     stored: StoredObject
@@ -33,10 +33,12 @@ class _Held:
 class MemoryStorage:
     """ChunkStorage in memory. Thread-safe; everything is lost with the process."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, objects: Mapping[str, HeldObject] | None = None) -> None:
+        """Begin with a copy of `objects`, if they are given."""
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._objects: dict[str, _Held] = {}
+        self.objects: dict[str, HeldObject] = dict(objects or {})
+        """By name. Changed from outside, they are what a bucket becomes behind its store's back."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -51,9 +53,9 @@ class MemoryStorage:
         held = self._copy(name, source, metadata or {})
         with self._lock:
             validate.check_open(self._closed, self)
-            if create_only and name in self._objects:
+            if create_only and name in self.objects:
                 raise AlreadyExists(f"{printable(name)}: already exists")
-            self._objects[name] = held
+            self.objects[name] = held
         return held.stored
 
     def compose(
@@ -98,13 +100,13 @@ class MemoryStorage:
         validate.check_name(name)
         with self._lock:
             validate.check_open(self._closed, self)
-            self._objects.pop(name, None)
+            self.objects.pop(name, None)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list; a snapshot taken at the call."""
         with self._lock:
             validate.check_open(self._closed, self)
-            wanted = [held.stored for name, held in self._objects.items() if name.startswith(prefix)]
+            wanted = [held.stored for name, held in self.objects.items() if name.startswith(prefix)]
         # Code point order is UTF-8 order.
         ascending = sorted((stored for stored in wanted if stored.name > after), key=lambda stored: stored.name)
         return (replace(stored, metadata={}) for stored in ascending)
@@ -119,19 +121,19 @@ class MemoryStorage:
         validate.check_range(held.stored, piece.offset, piece.length_bytes)
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 
-    def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:
+    def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> HeldObject:
         pieces = bytearray()
         for offset in range(0, source.length_bytes, validate.STEP_BYTES):
             pieces += validate.read_source(name, source, offset, min(validate.STEP_BYTES, source.length_bytes - offset))
         data = bytes(pieces)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        return _Held(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
+        return HeldObject(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
 
-    def _get(self, name: str) -> _Held:
+    def _get(self, name: str) -> HeldObject:
         validate.check_name(name)
         with self._lock:
             validate.check_open(self._closed, self)
-            held = self._objects.get(name)
+            held = self.objects.get(name)
         if held is None:
             raise NotFound(f"{printable(name)}: not found")
         return held

@@ -77,7 +77,8 @@ MAP_SIZE_BYTES = 1 << 40
 
 _MAX_DATABASES = 64
 
-_registry: dict[Path, Environment] = {}
+# Those this process has open, by path; changed here alone, with the lock.
+environments: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
 # The users of each environment, by its path.
 _users: dict[Path, WeakSet[object]] = {}
@@ -353,7 +354,7 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     `path` is absolute and free of links. `create` makes the databases of a new store; the directory must exist. Raises
     NotFound when there is none, Conflict from another PID namespace, DataLoss for damage, StorageFull.
     """
-    environment = _registry.get(path)
+    environment = environments.get(path)
     if environment is not None and not environment.read_only:
         return environment  # the path of every transaction: no system call, no lock
     if not path.is_dir():
@@ -365,22 +366,22 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
 def open_present(path: Path, *, create: bool = False) -> Environment:
     """Do as `open_environment`, and never return that of a store that was at `path` before and was removed."""
     with _registry_lock:
-        environment = _registry.get(path)
+        environment = environments.get(path)
         if environment is not None and environment.identity != identity_at(path):
-            _replaced.append(_registry.pop(path))
+            _replaced.append(environments.pop(path))
     return open_environment(path, create=create)
 
 
 def _current(path: Path, *, create: bool = False) -> Environment:
     """Return the environment; called under the lock. One of a disk that takes changes again is opened anew."""
-    environment = _registry.get(path)
+    environment = environments.get(path)
     if isinstance(environment, ReadOnlyEnvironment) and environment.may_be_written_again():
         _close(path)
         environment = None
     if environment is None:
         host.refuse_network_filesystem(path)
         make_way(path)
-        environment = _registry[path] = _open(path, create=create)
+        environment = environments[path] = _open(path, create=create)
         if create:
             osio.sync_directory(path)  # LMDB syncs the contents of its files, not their names
     return environment
@@ -402,7 +403,7 @@ def close_environment(path: Path) -> None:
 
 
 def _close(path: Path) -> None:
-    environment = _registry.pop(path, None)
+    environment = environments.pop(path, None)
     if environment is not None:
         environment.close()  # under the lock: py-lmdb refuses to open a file that is still open
 
@@ -427,9 +428,9 @@ def _forget_parents() -> None:
     """Start a child of fork without an environment."""
     if _registry_lock.locked():  # held by a thread of the parent, which does not exist here
         _registry_lock.release()
-    for path, environment in _registry.items():
+    for path, environment in environments.items():
         abandon(path, environment)
-    _registry.clear()
+    environments.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parents)

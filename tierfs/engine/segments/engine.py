@@ -62,7 +62,8 @@ class Engine:
         self.metadata = metadata
         self.files = files
         self._clock = clock
-        self._locks = WriterLocks(locks_path)
+        self.locks = WriterLocks(locks_path)
+        """Of the writers; a change that ends or fences a segment asks them for one that lives."""
         descriptors = ChunkDescriptors(files, osio.open_files_within_limit(settings.open_chunks))
         self._make_pool = pool
         self._commits = {Ack.LOCAL: GroupCommit(metadata, descriptors)}
@@ -74,7 +75,7 @@ class Engine:
             self._commits_of,
             clock,
             settings.free_space_floor_bytes,
-            self._locks.require_process,
+            self.locks.require_process,
             self._move,
         )
         self._writers: dict[SegmentId, SegmentWriter] = {}
@@ -135,7 +136,7 @@ class Engine:
         new: bool,
         ack: Ack | None = None,
     ) -> SegmentWriter:
-        self._locks.require_process()
+        self.locks.require_process()
         self._require_floor(name)
         with self._lock:
             segment, policy, ended = self._register(name, kind, expected_offset, take_over=take_over, new=new, ack=ack)
@@ -148,7 +149,7 @@ class Engine:
                 canonical = names.join(names.split(name))
                 writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment, ack=ack)
             except BaseException:
-                self._locks.unlock(segment.id, segment.writer_epoch)
+                self.locks.unlock(segment.id, segment.writer_epoch)
                 raise
             self._writers[segment.id] = writer
             return writer
@@ -192,7 +193,7 @@ class Engine:
 
     def close_writer(self, writer: SegmentWriter) -> None:
         """Close a writer and release its lock at once; idempotent. Raises Closed in a child of fork."""
-        self._locks.require_process()
+        self.locks.require_process()
         try:
             writer.close()
         finally:
@@ -208,7 +209,7 @@ class Engine:
 
     def seal(self, name: str) -> SegmentRecord:
         """End a segment for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""
-        segment, ended = seal.seal(self.metadata, self._locks, name)
+        segment, ended = seal.seal(self.metadata, self.locks, name)
         if ended is not None:
             self.files.protect(ended)
         return segment
@@ -233,8 +234,8 @@ class Engine:
 
         with self.metadata.write() as txn:
             at_ms = txn.now_ms if now_ms is None else now_ms
-            closed, ended = ledgers.close_if_due(txn, self._locks, segment_id, now_ms=at_ms)
-            done = seal.end_if_due(txn, self._locks, segment_id, now_ms=at_ms)
+            closed, ended = ledgers.close_if_due(txn, self.locks, segment_id, now_ms=at_ms)
+            done = seal.end_if_due(txn, self.locks, segment_id, now_ms=at_ms)
         if closed and ended is not None:
             self.files.protect(ended)
         if done is None:
@@ -248,7 +249,7 @@ class Engine:
         from tierfs.engine.segments import ledgers
 
         with self.metadata.write() as txn:
-            last, ended = ledgers.terminate(txn, self._locks, path)
+            last, ended = ledgers.terminate(txn, self.locks, path)
         for name in ended:
             self.files.protect(name)
         return last
@@ -263,7 +264,7 @@ class Engine:
         """Append a sealed segment's bytes to another segment, and remove its name; see concat.concat."""
         from tierfs.engine.segments import concat
 
-        done, ended = concat.concat(self.metadata, self._locks, target, source)
+        done, ended = concat.concat(self.metadata, self.locks, target, source)
         if ended is not None:
             self.files.protect(ended)
         return done
@@ -279,7 +280,7 @@ class Engine:
 
         if segment.id in self._writers:
             raise ownership.live_writer_conflict(txn, segment)
-        return delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms, to_trash=to_trash)
+        return delete.remove_segment(txn, self.locks, segment, cold_due_ms=cold_due_ms, to_trash=to_trash)
 
     def delete(
         self, path: str, *, recursive: bool, cold_due_ms: int, to_trash: bool = False, report: OnProgress = unseen
@@ -289,7 +290,7 @@ class Engine:
 
         return delete.delete(
             self.metadata,
-            self._locks,
+            self.locks,
             path,
             recursive=recursive,
             cold_due_ms=cold_due_ms,
@@ -299,13 +300,13 @@ class Engine:
 
     def close(self) -> None:
         """Close all writers and the locks. Does nothing in a child of fork: they are the parent's."""
-        if self._locks.is_inherited:
+        if self.locks.is_inherited:
             return
         for writer in list(self._writers.values()):
             self.close_writer(writer)
         for commits in self._commits.values():
             commits.close()
-        self._locks.close()
+        self.locks.close()
 
     def _commits_of(self, ack: Ack) -> GroupCommit:
         with self._commits_lock:
@@ -338,7 +339,7 @@ class Engine:
                 if not take_over and self._own(before) is not None:
                     raise ownership.own_writer_conflict(before)
                 active_chunk.require_whole(txn, self.files, before, name)
-                segment = ownership.register(txn, before, self._locks, take_over=take_over)
+                segment = ownership.register(txn, before, self.locks, take_over=take_over)
                 policy = policies.effective(txn, segment)
                 if (ack or policy.ack) is Ack.COLD:
                     self._require_pool(txn, segment, name)
@@ -347,15 +348,15 @@ class Engine:
             if before is not None:
                 self._release(before)
             raise
-        self._locks.unlock(before.id, before.writer_epoch)
+        self.locks.unlock(before.id, before.writer_epoch)
         return segment, policy, ended
 
     def _release(self, before: SegmentRecord) -> None:
         """Release the locks of a failed registration, except that of a writer of this process."""
-        self._locks.unlock(before.id, before.writer_epoch + 1)
+        self.locks.unlock(before.id, before.writer_epoch + 1)
         own = self._writers.get(before.id)
         if own is None or own.epoch != before.writer_epoch:
-            self._locks.unlock(before.id, before.writer_epoch)
+            self.locks.unlock(before.id, before.writer_epoch)
 
     def _find_or_create(self, txn: WriteTransaction, name: str, kind: SegmentKind) -> SegmentRecord:
         ledger = kind is SegmentKind.LEDGER
@@ -384,21 +385,21 @@ class Engine:
         old, moved = (writer.segment_id, writer.epoch), None
         try:
             with self.metadata.write() as txn:
-                moved = seal.move(txn, self._locks, *old, writer.name)
+                moved = seal.move(txn, self.locks, *old, writer.name)
                 if moved is not None:
                     # Inside the transaction, so that the next open of the same segment finds the writer here.
                     self._writers[moved.segment.id] = writer
         except BaseException:
             if moved is not None:
                 del self._writers[moved.segment.id]
-                self._locks.unlock(moved.segment.id, moved.segment.writer_epoch)
+                self.locks.unlock(moved.segment.id, moved.segment.writer_epoch)
             raise
         if moved is None:
             return None
         if self._writers.get(old[0]) is writer:
             del self._writers[old[0]]
-        self._locks.unlock(*old)
-        self._locks.unlock(moved.segment.id, moved.segment.writer_epoch - 1)
+        self.locks.unlock(*old)
+        self.locks.unlock(moved.segment.id, moved.segment.writer_epoch - 1)
         if moved.ended is not None:
             self.files.protect(moved.ended)
         return moved
@@ -417,4 +418,4 @@ class Engine:
         with self._lock:
             if self._writers.get(writer.segment_id) is writer:
                 del self._writers[writer.segment_id]
-                self._locks.unlock(writer.segment_id, writer.epoch)
+                self.locks.unlock(writer.segment_id, writer.epoch)

@@ -138,7 +138,7 @@ class FilePlace:
         self.traits = files.traits
         self.vendor_errors = files.vendor_errors
         self.meaning = files.meaning
-        self._files = files
+        self.files = files
         self._root = root.rstrip("/")
         self._encode = encode
         self._decode = decode
@@ -167,7 +167,7 @@ class FilePlace:
         return _described(name, status, metadata)
 
     def _written(self, temporary: str, name: str, source: Source) -> FileStatus:
-        files = self._files
+        files = self.files
         if isinstance(files, JoinsFiles) and source.length_bytes > PART_BYTES:
             starts = range(0, source.length_bytes, PART_BYTES)
             parts = [temporary, *(f"{temporary}.{number}" for number in range(1, len(starts)))]
@@ -194,13 +194,13 @@ class FilePlace:
     def _unlike_before(self, temporary: str, name: str, status: FileStatus) -> FileStatus:
         """Give the new version another time than the one it replaces: two of one size would share an etag."""
         try:
-            before = self._files.status(self._path(name))
+            before = self.files.status(self._path(name))
         except FileNotFoundError:
             return status
         if before != status:
             return status
-        self._files.set_modified(temporary, before.modified_ms + self._files.resolution_ms)
-        return self._files.status(temporary)
+        self.files.set_modified(temporary, before.modified_ms + self.files.resolution_ms)
+        return self.files.status(temporary)
 
     def _with_sidecar(self, temporary: str, name: str, status: FileStatus, metadata: Mapping[str, str]) -> FileStatus:
         """Write the metadata of a version that no other writer of the name has, and return its status.
@@ -211,25 +211,25 @@ class FilePlace:
         text = BufferSource(json.dumps({**metadata, _OF: name}).encode())
         for attempts_left in reversed(range(_VERSIONS)):
             try:
-                self._files.write(self._sidecar(_digest(name), status), text, create_only=True)
+                self.files.write(self._sidecar(_digest(name), status), text, create_only=True)
                 return status
             except FileExistsError:
                 if not attempts_left:
                     raise Unavailable(f"{printable(name)}: too many writers at once") from None
-                self._files.set_modified(temporary, status.modified_ms + self._files.resolution_ms)
-                status = self._files.status(temporary)
+                self.files.set_modified(temporary, status.modified_ms + self.files.resolution_ms)
+                status = self.files.status(temporary)
         raise AssertionError("unreachable")
 
     def _rename(self, temporary: str, name: str, *, create_only: bool) -> None:
         path = self._path(name)
         for attempts_left in reversed(range(_RENAMES)):
             try:
-                self._files.rename(temporary, path, overwrite=not create_only)
+                self.files.rename(temporary, path, overwrite=not create_only)
                 return
             except FileNotFoundError:
                 if not attempts_left:
                     raise
-                self._files.make_directories(path.rpartition("/")[0])
+                self.files.make_directories(path.rpartition("/")[0])
 
     def _try_to_remove(self, path: str) -> bool:
         """Remove a file after an error, which is reported instead of that of the removal; return whether it was there.
@@ -237,7 +237,7 @@ class FilePlace:
         `gc` lists temporary files that stay.
         """
         with suppress(OSError, TierfsError, *self.vendor_errors):
-            self._files.remove(path)
+            self.files.remove(path)
             return True
         return False
 
@@ -245,7 +245,7 @@ class FilePlace:
         """Return whether an object may be this version."""
         with suppress(OSError, TierfsError, *self.vendor_errors):
             try:
-                return self._files.status(self._path(name)) == status
+                return self.files.status(self._path(name)) == status
             except FileNotFoundError:
                 return False
         return True
@@ -255,26 +255,26 @@ class FilePlace:
     ) -> None:
         """See ObjectPlace.read_into."""
         path = self._path(name)
-        stored = _described(name, self._files.status(path))
+        stored = _described(name, self.files.status(path))
         check_etag(name, stored.etag, if_match, stored.length_bytes)
         check_range(stored, offset, len(buffer))
         if buffer:
-            self._files.read_into(path, offset, buffer, progress)
+            self.files.read_into(path, offset, buffer, progress)
 
     def stat(self, name: str) -> StoredObject:
         """See ObjectPlace.stat."""
-        status = self._files.status(self._path(name))
+        status = self.files.status(self._path(name))
         return _described(name, status, self._metadata(name, status))
 
     def delete(self, name: str) -> None:
         """See ObjectPlace.delete. Also removes directories that become empty."""
         path = self._path(name)
-        status = self._files.status(path)
-        self._files.remove(path)
+        status = self.files.status(path)
+        self.files.remove(path)
         with suppress(FileNotFoundError):
-            self._files.remove(self._sidecar(_digest(name), status))
+            self.files.remove(self._sidecar(_digest(name), status))
         parent = name.rpartition("/")[0]
-        while parent and self._files.remove_empty(self._path(parent)):
+        while parent and self.files.remove_empty(self._path(parent)):
             parent = parent.rpartition("/")[0]
 
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
@@ -284,7 +284,7 @@ class FilePlace:
     def _entries(self, directory: str, wanted: WantedNames) -> _Entries:
         listed: _Entries = []
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry, status in self._files.entries(self._path(directory)):
+            for entry, status in self.files.entries(self._path(directory)):
                 name = self._decode(entry)
                 try:
                     key, full = name.encode(), (directory + name).encode()
@@ -299,7 +299,7 @@ class FilePlace:
     def leftovers(self) -> Iterator[PendingUpload]:
         """See ObjectPlace.leftovers: temporary files, whose final names are unknown."""
         with suppress(FileNotFoundError):
-            for entry, status in self._files.entries(f"{self._root}/{_TEMPORARY}"):
+            for entry, status in self.files.entries(f"{self._root}/{_TEMPORARY}"):
                 if status is not None and _NAME.fullmatch(entry):
                     yield PendingUpload(f"{_TEMPORARY}/{entry}", entry, status.modified_ms)
 
@@ -310,12 +310,12 @@ class FilePlace:
             return
         path = f"{self._root}/{_TEMPORARY}/{upload.upload_id}"
         with suppress(FileNotFoundError):
-            status = self._files.status(path)
-            self._files.remove(path)
+            status = self.files.status(path)
+            self.files.remove(path)
             if named["digest"] is not None:
                 sidecar = self._sidecar(named["digest"], status)
                 if self._is_of_no_object(sidecar, status):
-                    self._files.remove(sidecar)
+                    self.files.remove(sidecar)
 
     def _is_of_no_object(self, sidecar: str, status: FileStatus) -> bool:
         """Return whether metadata is there, and no object has it: that of a write which is over."""
@@ -328,7 +328,7 @@ class FilePlace:
 
     def close(self) -> None:
         """See ObjectPlace.close."""
-        self._files.close()
+        self.files.close()
 
     def _path(self, name: str) -> str:
         if name.split("/", 1)[0] in _HIDDEN:
@@ -348,10 +348,10 @@ class FilePlace:
     def _text(self, name: str, sidecar: str) -> dict[str, str]:
         """Return what a file of metadata says, `name` for errors; nothing if there is none."""
         try:
-            length_bytes = self._files.status(sidecar).length_bytes
+            length_bytes = self.files.status(sidecar).length_bytes
             buffer = memoryview(bytearray(min(length_bytes, MAX_SIDECAR_BYTES + 1)))
             if buffer:
-                self._files.read_into(sidecar, 0, buffer, None)
+                self.files.read_into(sidecar, 0, buffer, None)
         except FileNotFoundError:
             return {}
         return parse_metadata(name, bytes(buffer))

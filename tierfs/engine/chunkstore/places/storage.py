@@ -20,7 +20,7 @@ class PlaceStorage:
 
     def __init__(self, place: ObjectPlace, url: str, abilities: protocol.Abilities | None = None) -> None:
         """Use `place`, which is closed with this storage and known as `url`; `abilities` are those probed before."""
-        self._place = place
+        self.place = place
         self._url = url
         self._create_only = abilities is None or abilities.create_only_put
         self._closed = False
@@ -31,7 +31,7 @@ class PlaceStorage:
     @property
     def traits(self) -> Traits:
         """By which means the place does what not every place can."""
-        return self._place.traits
+        return self.place.traits
 
     def put(
         self, name: str, source: protocol.Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -40,17 +40,17 @@ class PlaceStorage:
         self._check(name)
         metadata = metadata or {}
         validate.check_metadata(metadata)
-        with map_place_errors(self._place, self._url, name):
+        with map_place_errors(self.place, self._url, name):
             if create_only and not self._create_only:
                 return self._put_by_lease(name, source, metadata)
-            return self._place.put(name, source, metadata, create_only=create_only)
+            return self.place.put(name, source, metadata, create_only=create_only)
 
     def _put_by_lease(self, name: str, source: protocol.Source, metadata: Mapping[str, str]) -> protocol.StoredObject:
         try:
-            self._place.stat(name)
+            self.place.stat(name)
         except FileNotFoundError:
-            self._place.put(name, source, metadata, create_only=False)
-            stored = self._place.stat(name)
+            self.place.put(name, source, metadata, create_only=False)
+            stored = self.place.stat(name)
             if validate.ATTEMPT_KEY not in metadata or validate.is_own(stored, metadata, source.length_bytes):
                 return stored
         raise AlreadyExists(f"{printable(name)}: already exists")
@@ -88,50 +88,50 @@ class PlaceStorage:
         self._check(name)
         if offset < 0:
             raise InvalidRequest(f"{printable(name)}: offset {offset} is negative")
-        with map_place_errors(self._place, self._url, name):
-            self._place.read_into(name, offset, buffer, if_match, progress)
+        with map_place_errors(self.place, self._url, name):
+            self.place.read_into(name, offset, buffer, if_match, progress)
 
     def stat(self, name: str) -> protocol.StoredObject:
         """See ChunkStorage.stat."""
         self._check(name)
-        with map_place_errors(self._place, self._url, name):
-            return self._place.stat(name)
+        with map_place_errors(self.place, self._url, name):
+            return self.place.stat(name)
 
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete."""
         self._check(name)
-        with map_place_errors(self._place, self._url, name):
+        with map_place_errors(self.place, self._url, name):
             try:
-                self._place.delete(name)
+                self.place.delete(name)
             except (FileNotFoundError, NotADirectoryError):
                 return
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[protocol.StoredObject]:
         """See ChunkStorage.list. Names that are not those of objects are left out."""
         validate.check_open(self._closed, self)
-        with map_place_errors(self._place, self._url, prefix):
-            yield from self._place.list(prefix, after)
+        with map_place_errors(self.place, self._url, prefix):
+            yield from self.place.list(prefix, after)
 
     def uploads(self, prefix: str) -> Iterator[protocol.PendingUpload]:
         """See Uploads.uploads: temporary files, whose final names are unknown."""
         validate.check_open(self._closed, self)
-        with map_place_errors(self._place, self._url):
-            for upload in self._place.leftovers():
+        with map_place_errors(self.place, self._url):
+            for upload in self.place.leftovers():
                 if upload.name.startswith(prefix):
                     yield upload
 
     def abort_upload(self, upload: protocol.PendingUpload) -> None:
         """See Uploads.abort_upload."""
-        with map_place_errors(self._place, self._url, upload.name):
-            self._place.remove_leftover(upload)
+        with map_place_errors(self.place, self._url, upload.name):
+            self.place.remove_leftover(upload)
 
     def probe_abilities(self, name: str) -> protocol.Abilities:
         """See ProbeableStorage: whether a name that is taken is refused, by experiment and without the lease."""
         self._check(name)
-        with map_place_errors(self._place, self._url, name):
-            self._place.put(name, protocol.BufferSource(b"first"), {}, create_only=False)
+        with map_place_errors(self.place, self._url, name):
+            self.place.put(name, protocol.BufferSource(b"first"), {}, create_only=False)
             try:
-                self._place.put(name, protocol.BufferSource(b"second"), {}, create_only=True)
+                self.place.put(name, protocol.BufferSource(b"second"), {}, create_only=True)
             except (FileExistsError, AlreadyExists):
                 return protocol.Abilities()
         return protocol.Abilities(create_only_put=False, create_only_multipart=False)
@@ -140,7 +140,7 @@ class PlaceStorage:
         """See ChunkStorage.close."""
         if not self._closed:
             self._closed = True
-            self._place.close()
+            self.place.close()
 
     def _check(self, name: str) -> None:
         validate.check_name(name)

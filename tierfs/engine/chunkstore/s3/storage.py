@@ -74,7 +74,8 @@ class S3Storage:
         self.location = location
         settings = settings or ColdSettings()
         self._connection = connect(location, settings)
-        self._client = self._connection.client
+        self.client = self._connection.client
+        """Of botocore: its events see each request, and change it."""
         self._pool = Pool(settings.parts_in_parallel, "tierfs-upload", location.url())
         self._uploader = Uploader(self._connection, abilities, self._pool)
         self._reader = RangeReader(self._connection, clock or SystemClock(), metrics or NullMetrics())
@@ -187,7 +188,7 @@ class S3Storage:
         check_open(self._closed, self)
         check_name(name)
         with map_s3_errors(self.location, "look at", name):
-            answer = self._client.head_object(**self._address(name))
+            answer = self.client.head_object(**self._address(name))
             return _described(name, answer["ContentLength"], answer, answer["Metadata"])
 
     def delete(self, name: str) -> None:
@@ -198,9 +199,9 @@ class S3Storage:
         check_open(self._closed, self)
         check_name(name)
         with map_s3_errors(self.location, "delete", name):
-            self._client.delete_object(**self._address(name))
+            self.client.delete_object(**self._address(name))
             key = self.location.key(name)
-            answer = self._client.list_multipart_uploads(Bucket=self.location.bucket, Prefix=key)
+            answer = self.client.list_multipart_uploads(Bucket=self.location.bucket, Prefix=key)
             uploads = [upload["UploadId"] for upload in answer.get("Uploads", []) if upload["Key"] == key]
         for upload_id in uploads:
             self._abort_upload(name, upload_id)
@@ -209,7 +210,7 @@ class S3Storage:
         """Abort an upload; one that is gone is success, which servers answer in two ways."""
         try:
             with map_s3_errors(self.location, "abort the upload of", name):
-                self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
+                self.client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
         except (NotFound, Unavailable) as exc:
             if not isinstance(exc, NotFound) and s3_code(exc) != _NO_SUCH_UPLOAD:
                 raise
@@ -219,7 +220,7 @@ class S3Storage:
         check_open(self._closed, self)
         start: dict[str, Any] = {"StartAfter": self.location.key(after)} if after else {}
         key_prefix = self.location.key(prefix)
-        paginator = self._client.get_paginator("list_objects_v2")
+        paginator = self.client.get_paginator("list_objects_v2")
         pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=key_prefix, **start))
         while True:
             check_open(self._closed, self)
@@ -235,7 +236,7 @@ class S3Storage:
         """See Uploads.uploads."""
         check_open(self._closed, self)
         key_prefix = self.location.key(prefix)
-        paginator = self._client.get_paginator("list_multipart_uploads")
+        paginator = self.client.get_paginator("list_multipart_uploads")
         pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=key_prefix))
         while True:
             with map_s3_errors(self.location, "list the uploads of", prefix):
@@ -266,13 +267,13 @@ class S3Storage:
         self._pool.close(wait=False)
         self._composer.close()
         self._reader.close()
-        self._client.close()
+        self.client.close()
 
     def check_bucket(self) -> None:
         """Send one cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
         check_open(self._closed, self)
         with map_s3_errors(self.location, "list"):
-            self._client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
+            self.client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
 
     def probe_abilities(self, name: str) -> Abilities:
         """Find out by experiment on the object `name`, which may remain."""
