@@ -12,25 +12,27 @@ from dataclasses import dataclass, field
 
 from tierfs.base.options.config import OffloadSettings
 
-_ROOMS: tuple[str, ...] = (
-    "metadata",
-    "segments",
-    "chunkstore",
-    "tiering",
-    "journal",
+_ROOMS = (
+    "engine.metadata",
+    "engine.segments",
+    "engine.chunkstore",
+    "engine.journal",
+    "engine.ledger",
     "reading",
-    "holder",
-    "garbage",
+    "tiering",
+    "upkeep",
+    "app.recovery",
+    "pipeline.scan",
+    "faces.fsspec",
 )
-_ROOMS += ("recovery", "fsck", "backup", "adoption", "scan", "ledger", "fsspec")
 
 _PATCHED = {
     "CRC_BLOCK_BYTES": (16, 17, 24, 64),
     "RUN_BLOCKS": (2, 3, 8),
     "_ENTRY_BYTES": (600, 1500, 1 << 22),
     "_ENTRY_CHANGES": (2, 5, 10_000, 10_000),
-    "chunkstore.memory.STEP_BYTES": (64, 100, 1000, 1 << 20),
-    "chunkstore.validate.STEP_BYTES": (64, 100, 1000, 1 << 20),
+    "engine.chunkstore.memory.STEP_BYTES": (64, 100, 1000, 1 << 20),
+    "engine.chunkstore.validate.STEP_BYTES": (64, 100, 1000, 1 << 20),
     "_LARGEST_PART": (2, 4),
     "MAX_PACK_ENTRIES": (2, 3, 20_000),
     "BATCH_RECORDS": (2, 7, 1000),
@@ -136,7 +138,7 @@ def turned(knobs: Knobs) -> Iterator[None]:
     try:
         for module, constant in _known():
             key = f"{module.removeprefix('tierfs.')}.{constant}"
-            setattr(sys.modules[module], constant, values.get(key, values.get(constant)))
+            setattr(sys.modules[module], constant, values[key] if key in values else values[constant])
         yield
     finally:
         for (module, constant), value in _known().items():
