@@ -52,7 +52,7 @@ endef
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all mutants put-back soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -167,6 +167,9 @@ mutants: test-deps ## take each safety line away, one at a time, and see its tes
 
 put-back: test-deps ## put defects back that the code once had, one at a time, and see a simulated life fail
 	$(INSIDE) $(PYTHON) -m tests.simulation --put-back
+
+world: test-deps ## 60,000 steps of simulated lives, four times those of `make test`; TIERFS_TEST_STEPS takes another number
+	$(INSIDE) TIERFS_TEST_STEPS=$(or $(TIERFS_TEST_STEPS),60000) $(PYTEST) $(IN_PARALLEL) tests/simulation/test_world.py $(ARGS)
 
 soak: test-deps ## 30 minutes of a busy mount over a cold tier that fails: every byte compared, nothing may grow
 	$(INSIDE) $(PYTHON) -m tests.reality soak $(ARGS)

@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.not_run import NotRun
 from tests.servers import quick_java, versity
 from tests.servers.certificates import Authority
 from tests.servers.clouds import AZURITE, AzureServer, GcsServer, program
@@ -50,7 +51,7 @@ _IN_MEMORY_BYTES, _MEMORY_BYTES = 6 << 30, 16 << 30
 """Free space there that a whole run may need, and memory, with the servers and JVMs: 5.5 and 14 GiB were seen."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Put temporary directories into memory where there is room; PYTEST_DEBUG_TEMPROOT names another place.
 
     On a disk nine tenths of a run are syncs: tests of recovery, offload and trash took 129 s of wall time on ext4, 12 s
@@ -59,6 +60,7 @@ def pytest_configure() -> None:
     has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _IN_MEMORY_BYTES
     if has_room and available_bytes() >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
+    config.pluginmanager.register(NotRun())
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
@@ -84,7 +86,8 @@ def _limit_s(item: pytest.Item) -> float:
 
 def _uses_ceph(item: pytest.Item) -> bool:
     chosen = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    return "rgw_server" in getattr(item, "fixturenames", ()) or any(str(one).startswith("rgw") for one in chosen)
+    names = (each for each in chosen if isinstance(each, str))  # the text of all takes 1.5 s of each process
+    return "rgw_server" in getattr(item, "fixturenames", ()) or any(name.startswith("rgw") for name in names)
 
 
 @pytest.fixture(scope="session", autouse=True)

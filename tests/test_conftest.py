@@ -1,4 +1,4 @@
-"""The watch on warnings: an unexpected one fails its test, an expected one does not."""
+"""An unexpected warning fails its test, an expected one does not; what was not run is said at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,14 +27,40 @@ CASES = [
     ("of_a_library", "botocore", "warning", []),
 ]
 
+NOT_RUN = """
+import pytest
 
-def test_unexpected_warnings_fail(tmp_path: Path) -> None:
-    test = tmp_path / "test_it.py"
-    test.write_text("".join(TEST.format(name=n, logger=w, method=m, expected=e) for n, w, m, e in CASES))
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    command += ["-c", str(ROOT / "pyproject.toml"), str(test)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+@pytest.mark.whole
+def test_once_more(): ...
+
+@pytest.mark.parametrize("number", range(3))
+def test_root(number): pytest.skip("a mount namespace needs root")
+
+def test_jars(): pytest.skip("HDFS needs its jars: make test-deps")
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What pytest says of these tests, which a process of xdist runs."""
+    test = tmp_path_factory.mktemp("run") / "test_it.py"
+    test.write_text(NOT_RUN + "".join(TEST.format(name=n, logger=w, method=m, expected=e) for n, w, m, e in CASES))
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    command += ["-c", str(ROOT / "pyproject.toml"), "-m", "not whole", "-n", "1", str(test)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def test_unexpected_warnings_fail(said: str) -> None:
     ended = {name: result for result, name in re.findall(r"^(PASSED|ERROR|FAILED) .*::test_(\w+)", said, re.MULTILINE)}
     failed = {name for name, result in ended.items() if result != "PASSED"}
     assert (set(ended), failed) == ({name for name, *_ in CASES}, {"unexpected", "another"}), said
     assert said.count("unexpected warnings:") >= len(failed)
+
+
+def test_a_run_says_what_it_did_not_run(said: str) -> None:
+    _, _, lines = said.partition(" not run ")
+    assert re.findall(r"^ +(\d+)  (.*)  \[(.*)\]$", lines, re.MULTILINE) == [
+        ("3", "a mount namespace needs root", "the same command as root"),
+        ("1", "repeats on one more server or at a greater size (whole)", "make test-all"),
+        ("1", "HDFS needs its jars: make test-deps", "make test-deps"),
+    ], said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from tests.simulation import corpus, endings, invariants
 from tests.simulation.corpus import Kept
-from tests.simulation.lives import Life
-from tests.simulation.tally import Tally, live, report
+from tests.simulation.lives import LENGTH, Life
+from tests.simulation.tally import DEATHS_OF_EACH, Tally, live, report
 
-CASES = 20
-STEPS = 60_000
-"""Of all cases together."""
+STEPS = int(os.environ.get("TIERFS_TEST_STEPS", "15000"))
+"""Of all cases together; `make world` has 60,000."""
+_CASE_STEPS = 3 * LENGTH * (1 + DEATHS_OF_EACH)
+"""Of three seeds, one of which is damaged."""
 
 _SEEDS_APART = 1_000_000
 
@@ -39,12 +41,12 @@ def test_lives_that_failed_once(kept: Kept, expected_warnings: list[str]) -> Non
     assert lived.error is None, report(life, lived)
 
 
-@pytest.mark.parametrize("case", range(CASES))
+@pytest.mark.parametrize("case", range(-(-STEPS // _CASE_STEPS)))
 @pytest.mark.timeout(900)
 def test_lives(case: int, expected_warnings: list[str]) -> None:
     expected_warnings.append("")
     tally, seed = Tally(), case * _SEEDS_APART
-    while tally.steps < STEPS // CASES:
+    while tally.steps < _CASE_STEPS:
         lived = live(Life(seed), tally)
         assert lived is None, report(Life(seed), lived)
         seed += 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
-import dask.dataframe
 import duckdb
 import fsspec
 import pandas as pd
@@ -49,6 +49,13 @@ def query(fs: TierfsFileSystem, table: str, threads: int = 2) -> pd.DataFrame:
         return connection.sql(f"SELECT * FROM {table} ORDER BY id").df()
 
 
+def dask() -> Any:
+    """Import it in the one process that runs these tests, not in each that collects them: that takes 0.6 s."""
+    import dask.dataframe
+
+    return dask.dataframe
+
+
 def arrow(fs: TierfsFileSystem) -> PyFileSystem:
     return PyFileSystem(FSSpecHandler(fs))
 
@@ -61,7 +68,7 @@ READERS: tuple[Callable[[str, TierfsFileSystem], pd.DataFrame], ...] = (
     lambda at, _: pl.read_csv(fsspec.open(f"{at}/t.csv").open()).to_pandas(),
     lambda _, fs: pq.read_table("tables/t.parquet", filesystem=arrow(fs)).to_pandas(),
     lambda _, fs: pyarrow.csv.read_csv(arrow(fs).open_input_stream("tables/t.csv")).to_pandas(),
-    lambda at, _: dask.dataframe.read_parquet(f"{at}/t.parquet").compute(scheduler="threads", num_workers=2),
+    lambda at, _: dask().read_parquet(f"{at}/t.parquet").compute(scheduler="threads", num_workers=2),
     lambda _, fs: query(fs, "'tierfs://tables/t.parquet'"),
     lambda at, fs: query(fs, f"'{at}/t.csv'"),
     lambda _, fs: query(fs, "read_csv('tierfs://tables/*.csv')"),
@@ -71,7 +78,7 @@ READERS: tuple[Callable[[str, TierfsFileSystem], pd.DataFrame], ...] = (
 def test_readers(tables: str, fs: TierfsFileSystem) -> None:
     for read in READERS:
         assert_table(read(tables, fs))
-    lines = dask.dataframe.read_csv(f"{tables}/*.csv", blocksize=200_000)
+    lines = dask().read_csv(f"{tables}/*.csv", blocksize=200_000)
     assert lines.npartitions > 2
     assert_table(lines.compute(scheduler="processes", num_workers=2))  # they get the file system as a pickle
 

@@ -222,7 +222,8 @@ def test_damage_is_read_from_the_other_copy_and_told_where_there_is_none(store: 
 
 
 PACKING = LineFormat(decompresses=True)
-LONG = b"".join(f"{n} {random.Random(n).randbytes(40).hex()}\n".encode() for n in range(30_000)) + b"no end"
+_chosen = random.Random(30)
+LONG = b"".join(f"{n} {_chosen.randbytes(40).hex()}\n".encode() for n in range(30_000)) + b"no end"
 
 
 @pytest.fixture
@@ -255,16 +256,20 @@ def test_long_compressed_segments_are_those_of_the_same_bytes(roomy: app.Store, 
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (b"no gzip\n" * 10, DataLoss, r"segment s\.gz is not whole, or no gzip: "),
-        (gzip.compress(LONG)[:-20], DataLoss, r"segment s\.gz is not whole, or no gzip: "),
-        (gzip.compress(bytes(64 << 20)), InvalidRequest, "a line at or after byte 0 has more than 16777216 bytes"),
+        (lambda: b"no gzip\n" * 10, DataLoss, r"segment s\.gz is not whole, or no gzip: "),
+        (lambda: gzip.compress(LONG)[:-20], DataLoss, r"segment s\.gz is not whole, or no gzip: "),
+        (
+            lambda: gzip.compress(bytes(64 << 20)),
+            InvalidRequest,
+            "a line at or after byte 0 has more than 16777216 bytes",
+        ),
     ],
     ids=["other", "cut", "bomb"],
 )
 def test_what_is_not_whole_or_fills_memory_is_an_error(
-    roomy: app.Store, data: bytes, error: type[TierfsError], message: str
+    roomy: app.Store, data: Callable[[], bytes], error: type[TierfsError], message: str
 ) -> None:
-    fill(roomy, data, name="s.gz", seal=True)
+    fill(roomy, data(), name="s.gz", seal=True)
     with pytest.raises(error, match=message):
         scan_lines(roomy, PACKING)
     with pytest.raises(error, match=message):
