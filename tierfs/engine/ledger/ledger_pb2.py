@@ -24,35 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tierfs/engine/ledger/ledger.proto\x12\x14tierfs.engine.ledger\"\x98\x05\n\x14LedgerMetadataFormat\x12\x12\n\nquorumSize\x18\x01 \x02(\x05\x12\x14\n\x0c\x65nsembleSize\x18\x02 \x02(\x05\x12\x0e\n\x06length\x18\x03 \x02(\x03\x12\x13\n\x0blastEntryId\x18\x04 \x01(\x03\x12?\n\x05state\x18\x05 \x02(\x0e\x32\x30.tierfs.engine.ledger.LedgerMetadataFormat.State\x12\x43\n\x07segment\x18\x06 \x03(\x0b\x32\x32.tierfs.engine.ledger.LedgerMetadataFormat.Segment\x12I\n\ndigestType\x18\x07 \x01(\x0e\x32\x35.tierfs.engine.ledger.LedgerMetadataFormat.DigestType\x12\x10\n\x08password\x18\x08 \x01(\x0c\x12\x15\n\rackQuorumSize\x18\t \x01(\x05\x12\r\n\x05\x63time\x18\n \x01(\x03\x12T\n\x0e\x63ustomMetadata\x18\x0b \x03(\x0b\x32<.tierfs.engine.ledger.LedgerMetadataFormat.cMetadataMapEntry\x1a\x37\n\x07Segment\x12\x16\n\x0e\x65nsembleMember\x18\x01 \x03(\t\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x1a/\n\x11\x63MetadataMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\".\n\x05State\x12\x08\n\x04OPEN\x10\x01\x12\x0f\n\x0bIN_RECOVERY\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\"8\n\nDigestType\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"Y\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x32\n\nproperties\x18\x02 \x03(\x0b\x32\x1e.tierfs.engine.ledger.KeyValue\"\xf3\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12\x43\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32+.tierfs.engine.ledger.OffloadDriverMetadata\x12<\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32$.tierfs.engine.ledger.OffloadSegment\"\xd2\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12\x43\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32+.tierfs.engine.ledger.OffloadDriverMetadata\"\xc2\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12<\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32$.tierfs.engine.ledger.OffloadContext\x12\x32\n\nproperties\x18\x06 \x03(\x0b\x32\x1e.tierfs.engine.ledger.KeyValue\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xc3\x01\n\x11ManagedLedgerInfo\x12\x34\n\nledgerInfo\x18\x01 \x03(\x0b\x32 .tierfs.engine.ledger.LedgerInfo\x12\x44\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32(.tierfs.engine.ledger.NestedPositionInfo\x12\x32\n\nproperties\x18\x03 \x03(\x0b\x32\x1e.tierfs.engine.ledger.KeyValue')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tierfs/engine/ledger/ledger.proto\x12\rtierfs.ledger\"\xfc\x04\n\x14LedgerMetadataFormat\x12\x12\n\nquorumSize\x18\x01 \x02(\x05\x12\x14\n\x0c\x65nsembleSize\x18\x02 \x02(\x05\x12\x0e\n\x06length\x18\x03 \x02(\x03\x12\x13\n\x0blastEntryId\x18\x04 \x01(\x03\x12\x38\n\x05state\x18\x05 \x02(\x0e\x32).tierfs.ledger.LedgerMetadataFormat.State\x12<\n\x07segment\x18\x06 \x03(\x0b\x32+.tierfs.ledger.LedgerMetadataFormat.Segment\x12\x42\n\ndigestType\x18\x07 \x01(\x0e\x32..tierfs.ledger.LedgerMetadataFormat.DigestType\x12\x10\n\x08password\x18\x08 \x01(\x0c\x12\x15\n\rackQuorumSize\x18\t \x01(\x05\x12\r\n\x05\x63time\x18\n \x01(\x03\x12M\n\x0e\x63ustomMetadata\x18\x0b \x03(\x0b\x32\x35.tierfs.ledger.LedgerMetadataFormat.cMetadataMapEntry\x1a\x37\n\x07Segment\x12\x16\n\x0e\x65nsembleMember\x18\x01 \x03(\t\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x1a/\n\x11\x63MetadataMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\".\n\x05State\x12\x08\n\x04OPEN\x10\x01\x12\x0f\n\x0bIN_RECOVERY\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\"8\n\nDigestType\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"R\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12+\n\nproperties\x18\x02 \x03(\x0b\x32\x17.tierfs.ledger.KeyValue\"\xe5\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32$.tierfs.ledger.OffloadDriverMetadata\x12\x35\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x1d.tierfs.ledger.OffloadSegment\"\xcb\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32$.tierfs.ledger.OffloadDriverMetadata\"\xb4\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x35\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x1d.tierfs.ledger.OffloadContext\x12+\n\nproperties\x18\x06 \x03(\x0b\x32\x17.tierfs.ledger.KeyValue\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xae\x01\n\x11ManagedLedgerInfo\x12-\n\nledgerInfo\x18\x01 \x03(\x0b\x32\x19.tierfs.ledger.LedgerInfo\x12=\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32!.tierfs.ledger.NestedPositionInfo\x12+\n\nproperties\x18\x03 \x03(\x0b\x32\x17.tierfs.ledger.KeyValue')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tierfs.engine.ledger.ledger_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEDGERMETADATAFORMAT']._serialized_start=60
-  _globals['_LEDGERMETADATAFORMAT']._serialized_end=724
-  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_start=514
-  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_end=569
-  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_start=571
-  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_end=618
-  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_start=620
-  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_end=666
-  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_start=668
-  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_end=724
-  _globals['_KEYVALUE']._serialized_start=726
-  _globals['_KEYVALUE']._serialized_end=764
-  _globals['_OFFLOADDRIVERMETADATA']._serialized_start=766
-  _globals['_OFFLOADDRIVERMETADATA']._serialized_end=855
-  _globals['_OFFLOADCONTEXT']._serialized_start=858
-  _globals['_OFFLOADCONTEXT']._serialized_end=1101
-  _globals['_OFFLOADSEGMENT']._serialized_start=1104
-  _globals['_OFFLOADSEGMENT']._serialized_end=1314
-  _globals['_LEDGERINFO']._serialized_start=1317
-  _globals['_LEDGERINFO']._serialized_end=1511
-  _globals['_NESTEDPOSITIONINFO']._serialized_start=1513
-  _globals['_NESTEDPOSITIONINFO']._serialized_end=1568
-  _globals['_MANAGEDLEDGERINFO']._serialized_start=1571
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=1766
+  _globals['_LEDGERMETADATAFORMAT']._serialized_start=53
+  _globals['_LEDGERMETADATAFORMAT']._serialized_end=689
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_start=479
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_end=534
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_start=536
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_end=583
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_start=585
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_end=631
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_start=633
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_end=689
+  _globals['_KEYVALUE']._serialized_start=691
+  _globals['_KEYVALUE']._serialized_end=729
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_start=731
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_end=813
+  _globals['_OFFLOADCONTEXT']._serialized_start=816
+  _globals['_OFFLOADCONTEXT']._serialized_end=1045
+  _globals['_OFFLOADSEGMENT']._serialized_start=1048
+  _globals['_OFFLOADSEGMENT']._serialized_end=1251
+  _globals['_LEDGERINFO']._serialized_start=1254
+  _globals['_LEDGERINFO']._serialized_end=1434
+  _globals['_NESTEDPOSITIONINFO']._serialized_start=1436
+  _globals['_NESTEDPOSITIONINFO']._serialized_end=1491
+  _globals['_MANAGEDLEDGERINFO']._serialized_start=1494
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=1668
 # @@protoc_insertion_point(module_scope)
