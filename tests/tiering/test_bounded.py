@@ -32,14 +32,14 @@ VERBS: dict[str, Callable[[ColdWork], object]] = {
 @pytest.fixture(autouse=True)
 def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (
-        "metadata.directories.PAGE_SEGMENTS",
+        "engine.metadata.directories.PAGE_SEGMENTS",
         "tiering.candidates.MAX_PACK_ENTRIES",
         "tiering.packs.packing._PARTS_IN_WORK",
         "tiering.packs.packing._BATCH",
         "tiering.offload_command._PLANNED_TOGETHER",
         "tiering.evict.MOST_SEGMENTS",
         "tiering.evict._BATCH_CHUNKS",
-        "garbage.collect._BATCH_ROWS",
+        "tiering.garbage.collect._BATCH_ROWS",
     ):
         monkeypatch.setattr(f"tierfs.{limit}", 20)
     monkeypatch.setattr("tierfs.engine.journal.publish._ENTRY_BYTES", 10_000)
