@@ -69,7 +69,8 @@ def test_a_python_program_imports_what_it_uses(store: Path, program: str, heavy:
 
 
 def test_default_settings_need_no_pydantic(store: Path) -> None:
-    program = "import pathlib\nfrom tierfs.base.options import contradictions, settings\nsettings.load(pathlib.Path(sys.argv[1]), {})"
+    imports = "import pathlib\nfrom tierfs.base.options import contradictions, settings\n"
+    program = f"{imports}settings.load(pathlib.Path(sys.argv[1]), {{}})"
     assert "pydantic" not in imported(program, store / "store.toml")
 
 
