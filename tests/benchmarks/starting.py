@@ -1,18 +1,23 @@
-"""Time of everyday commands on a small store, start included, beside the start of their libraries alone."""
+"""Time and CPU of everyday commands on a small store, start included, next to the start of their libraries alone."""
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app.setup.create import ColdChoice, init_store
 
 _LIBRARIES = "import click, lmdb, google.protobuf.message"
-_COMMANDS = (("info", "s"), ("ls",), ("cat", "s"), ("append", "s"), ("status",))
+_COMMANDS = (("--version",), ("info", "s"), ("ls",), ("cat", "s"), ("append", "s"), ("status",))
 _MS_PER_S = 1000
+
+Cost = tuple[float, float]
+"""Seconds of time and of CPU."""
 
 
 def bench_start(directory: Path, other: Path | None, repetitions: int) -> str:
@@ -29,11 +34,15 @@ def bench_start(directory: Path, other: Path | None, repetitions: int) -> str:
     }
     calls[("its libraries",), "this"] = ([sys.executable, "-c", _LIBRARIES], Path.cwd())
     _run(*calls[("append", "s"), "this"])
-    taken: dict[tuple[tuple[str, ...], str], list[float]] = {key: [] for key in calls}
+    taken: dict[tuple[tuple[str, ...], str], list[Cost]] = {key: [] for key in calls}
     for _ in range(repetitions):
         for key, (command, checkout) in calls.items():
             taken[key].append(_run(command, checkout))
-    lines = ["### Starting a command, ms (min, median, max)", "", f"| command | {' | '.join(versions)} |"]
+    lines = [
+        "### Starting a command, ms of time and of CPU (min, median, max)",
+        "",
+        f"| command | {' | '.join(versions)} |",
+    ]
     lines.append("|---" * (1 + len(versions)) + "|")
     for words in dict.fromkeys(words for words, _ in calls):
         cells = [_cell(taken.get((words, version))) for version in versions]
@@ -41,11 +50,20 @@ def bench_start(directory: Path, other: Path | None, repetitions: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(command: list[str], checkout: Path) -> float:
-    return seconds(lambda: subprocess.run(command, input=b"x\n", cwd=checkout, stdout=subprocess.DEVNULL, check=True))
+def _run(command: list[str], checkout: Path) -> Cost:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    taken_s = seconds(
+        lambda: subprocess.run(command, input=b"x\n", cwd=checkout, stdout=subprocess.DEVNULL, check=True)
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return taken_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _cell(taken: list[float] | None) -> str:
+def _cell(taken: list[Cost] | None) -> str:
     if taken is None:
         return "-"
-    return ", ".join(f"{value * _MS_PER_S:.0f}" for value in (min(taken), statistics.median(taken), max(taken)))
+    return "; ".join(_three(values) for values in zip(*taken, strict=True))
+
+
+def _three(values: Sequence[float]) -> str:
+    return ", ".join(f"{value * _MS_PER_S:.0f}" for value in (min(values), statistics.median(values), max(values)))

