@@ -32,7 +32,7 @@ def test_a_file_of_other_bytes_stays(tmp_path: Path, other: bytes) -> None:
     assert (tmp_path / "f").read_bytes() == other
 
 
-def test_the_same_bytes_are_success(tmp_path: Path) -> None:
+def test_a_file_that_has_these_bytes_already_is_success(tmp_path: Path) -> None:
     assert write_new(tmp_path / "f", [b"ab", b"", b"c"])
     assert not write_new(tmp_path / "f", [b"abc"])
 

@@ -145,7 +145,9 @@ def test_an_error_of_the_process_with_the_cache_is_the_commands(
     assert "has no room" in str(command.error)
 
 
-def test_a_command_that_went_away_ends_it(store: app.Store, cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_went_away_ends_the_filling(
+    store: app.Store, cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow_down(store, monkeypatch, 0.2)
     options = {"cache": str((store.path / "cache").resolve()), "paths": '["d"]', "mountpoint": "/m"}
     number = requests.submit(store.metadata, requests.WARM_UP, "d", options)
@@ -159,7 +161,7 @@ def test_a_command_that_went_away_ends_it(store: app.Store, cache: DiskCache, mo
     assert rows(store) == []
 
 
-def test_a_command_does_it_when_the_mount_ends(
+def test_a_command_fills_the_cache_itself_when_the_mount_ends(
     store: app.Store, cache: DiskCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = Command(store)

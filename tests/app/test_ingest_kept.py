@@ -114,7 +114,7 @@ def test_a_segment_in_the_place_of_a_directory_is_an_error_of_its_files(store: P
     assert modes(store) == MODES
 
 
-def test_recovery_replicas_and_dumps_keep_them(store: Path, files: Path, tmp_path: Path) -> None:
+def test_recovery_replicas_and_dumps_keep_modes_and_times(store: Path, files: Path, tmp_path: Path) -> None:
     files.chmod(0o750)
     tierfs("ingest", files, "--into", "/", "--seal", store=store)
     tierfs("ingest", files, "--into", "in", "--seal", store=store)
@@ -130,7 +130,7 @@ def test_recovery_replicas_and_dumps_keep_them(store: Path, files: Path, tmp_pat
 
 
 @pytest.mark.mount
-def test_a_mount_shows_them_and_other_users_read_what_the_originals_let_them(
+def test_a_mount_shows_modes_and_other_users_read_what_the_originals_let_them(
     store: Path, files: Path, tmp_path: Path
 ) -> None:
     require_root()
@@ -157,7 +157,7 @@ def test_a_mount_shows_them_and_other_users_read_what_the_originals_let_them(
 
 
 @given(st.integers(0, (1 << 16) - 1), st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 30))
-def test_any_of_them_is_read_back_and_counts_for_that_length_only(mode: int, time_ns: int, length: int) -> None:
+def test_any_mode_and_time_are_read_back_and_count_for_that_length_only(mode: int, time_ns: int, length: int) -> None:
     record = replace(SEGMENT, file=IngestedFile(mode=mode, modified_ns=time_ns, length=length))
     without = replace(record, file=IngestedFile())
     for one in (record, without):

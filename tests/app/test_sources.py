@@ -48,7 +48,9 @@ def url(tmp_path: Path) -> str:
     return f"file://{tmp_path / 'cold'}"
 
 
-def test_a_directory(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_opened_by_its_directory_or_the_environment(
+    store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert names_and_lengths(open_source(str(tmp_path / "store"))) == {"logs/web": 4}
     monkeypatch.setenv("TIERFS_STORE", str(tmp_path / "store"))
     assert names_and_lengths(open_source()) == {"logs/web": 4}

@@ -99,7 +99,7 @@ def test_executors_without_a_store_write_what_the_driver_commits(store: app.Stor
 
 
 @pytest.mark.s3
-def test_the_same_in_a_bucket(s3_store: app.Store) -> None:
+def test_executors_write_to_a_bucket_and_a_repeat_changes_nothing(s3_store: app.Store) -> None:
     assert write(s3_store, 1).published
     assert read(s3_store, "tables/orders/part-00001") == LARGE
     before = objects(s3_store)

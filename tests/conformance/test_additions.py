@@ -207,7 +207,7 @@ def test_every_request_says_what_the_settings_ask_for(recording: Recording, name
         assert own == expected, kind
 
 
-def test_without_them_no_request_says_anything(recording: Recording) -> None:
+def test_without_settings_no_request_asks_for_anything(recording: Recording) -> None:
     for kind, (headers, query) in said(recording, ColdSettings(), CHUNK).items():
         named = [key for key in {**headers, **query} if key.startswith(("x-amz-server", "x-amz-storage", "x-amz-tag"))]
         assert (named, "x-amz-request-payer" in {**headers, **query}) == ([], False), kind

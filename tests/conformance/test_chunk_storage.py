@@ -48,7 +48,7 @@ class TestRefusing(chunk_storage.Refuses): ...
 class TestEnding(chunk_storage.Ends): ...
 
 
-def test_a_user_s_suite_has_all_of_it() -> None:
+def test_the_suite_of_users_has_every_part_of_the_contract() -> None:
     parts = (chunk_storage.Reads, chunk_storage.Writes, chunk_storage.Keeps, chunk_storage.Refuses)
     assert all(issubclass(testing.ChunkStorageSuite, part) for part in parts)
 

@@ -82,7 +82,7 @@ def served(url: RangeUrl, start: int, length: int) -> tuple[int, str, bytes]:
         return answer.status, answer.headers.get("ETag", "").strip('"'), answer.data
 
 
-def test_it_is_at_hand_at_once_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
+def test_a_url_is_at_hand_at_once_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
     """For every name, and before any read: the server is not asked whether there is such an object."""
     assert isinstance(storage, RangeUrls) == (kind == "wrapped" or isinstance(storage, S3Storage))
     if not isinstance(storage, RangeUrls):
@@ -91,13 +91,13 @@ def test_it_is_at_hand_at_once_where_there_is_a_server(storage: ChunkStorage, ki
         assert (storage.range_url(name) is not None) == (kind in OF_S3), name
 
 
-def test_it_is_none_when_closed(storage: ChunkStorage) -> None:
+def test_a_closed_storage_has_no_url(storage: ChunkStorage) -> None:
     read(storage)
     storage.close()
     assert not isinstance(storage, RangeUrls) or storage.range_url(NAME) is None
 
 
-def test_it_serves_ranges_of_any_object_and_shows_nothing_that_lets_anybody_in(s3: S3Storage) -> None:
+def test_a_url_serves_ranges_of_any_object_and_shows_nothing_that_lets_anybody_in(s3: S3Storage) -> None:
     s3.put("other", BufferSource(DATA[::-1]))
     read(s3)
     url, other, missing = s3.range_url(NAME), s3.range_url("other"), s3.range_url("missing")
@@ -137,7 +137,7 @@ def test_nothing_is_signed_with_credentials_that_would_be_renewed_first(
         assert (tmp_path / "runs").read_text() == runs
 
 
-def test_wrappers_pass_it_on_at_once(s3: S3Storage) -> None:
+def test_wrappers_pass_a_url_on_at_once(s3: S3Storage) -> None:
     storage = wrapped(s3)
     assert storage.range_url(NAME) == s3.range_url(NAME) is not None
     during: list[RangeUrl | None] = []
@@ -156,7 +156,7 @@ def test_wrappers_pass_it_on_at_once(s3: S3Storage) -> None:
         ("http", False, False, type(None)),
     ],
 )
-def test_there_is_none_through_a_proxy_or_without_signed_urls(
+def test_there_is_no_url_through_a_proxy_or_without_signed_urls(
     monkeypatch: pytest.MonkeyPatch, scheme: str, proxied: bool, presigned: bool, expected: type
 ) -> None:
     """Nobody answers there; the URL was signed for the read all the same."""

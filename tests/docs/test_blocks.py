@@ -62,7 +62,7 @@ def reader(tmp_path: Path, text: str) -> Reader:
     return Reader(tmp_path / "doc.md", tmp_path, replace={"/srv/store": str(tmp_path)}, names={"name": "reader!"})
 
 
-def test_what_holds(tmp_path: Path) -> None:
+def test_a_document_that_holds_runs_to_its_end(tmp_path: Path) -> None:
     done = reader(tmp_path, GOOD)
     assert done.run() == 3
     assert done.names["value"] == 42
@@ -85,7 +85,7 @@ def test_what_holds(tmp_path: Path) -> None:
         ("$ cat here", "$ cat nowhere", "doc.md:44: cat nowhere"),
     ],
 )
-def test_what_does_not(tmp_path: Path, good: str, bad: str, message: str) -> None:
+def test_a_document_that_does_not_hold_is_told_why(tmp_path: Path, good: str, bad: str, message: str) -> None:
     assert good in GOOD
     with pytest.raises(AssertionError, match=message):
         reader(tmp_path, GOOD.replace(good, bad)).run()
@@ -97,7 +97,7 @@ def test_errors_name_the_documents_line(tmp_path: Path) -> None:
     assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == (str(tmp_path / "doc.md"), 4)
 
 
-def test_blocks_and_commands() -> None:
+def test_blocks_and_commands_are_taken_from_the_text() -> None:
     assert [(block.language, block.line, block.not_run) for block in blocks_of(GOOD)] == [
         ("python", 4, ""),
         ("text", 9, ""),

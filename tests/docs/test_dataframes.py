@@ -19,7 +19,7 @@ def own_instances() -> Iterator[None]:
     TierfsFileSystem.clear_instance_cache()
 
 
-def test_the_examples(tmp_path: Path) -> None:
+def test_every_example_of_dataframes_runs(tmp_path: Path) -> None:
     reader = Reader(ROOT / "docs/dataframes.md", tmp_path, replace={"/srv/store": str(tmp_path / "store")})
     assert reader.run() == 8
     reader.names["connection"].close()

@@ -47,7 +47,7 @@ def s3(machine: Machine, rgw_bucket: Bucket) -> Machine:
     return machine
 
 
-def test_quickstart(s3: Machine) -> None:
+def test_the_quickstart_runs_as_it_is_written(s3: Machine) -> None:
     s3.file("access.log.1", b"an ERROR line\n" * 30_000)
     s3.file("access.log.2", bytes(1048576 - 14 * 30_000))
     s3.file("more.log", "more\n")
@@ -56,13 +56,13 @@ def test_quickstart(s3: Machine) -> None:
     s3.read("docs/quickstart.md")
 
 
-def test_readme(s3: Machine) -> None:
+def test_the_readme_runs_as_it_is_written(s3: Machine) -> None:
     s3.file("app.log", "an ERROR line\n")
     s3.replace["s3://logs/prod"] = s3.replace["s3://BUCKET/PREFIX"]
     s3.read("README.md")
 
 
-def test_adopt(s3: Machine, rgw_bucket: Bucket) -> None:
+def test_the_page_of_adoption_runs_as_it_is_written(s3: Machine, rgw_bucket: Bucket) -> None:
     theirs = ForeignBucket(rgw_bucket)
     s3.replace["s3://bucket/"] = theirs.url()
     theirs.put(
@@ -82,7 +82,7 @@ def test_adopt(s3: Machine, rgw_bucket: Bucket) -> None:
     assert "mq" not in tierfs("ls", store=store).out, "only a dry run"
 
 
-def test_ledgers(s3: Machine, rgw_bucket: Bucket) -> None:
+def test_the_page_of_ledgers_runs_as_it_is_written(s3: Machine, rgw_bucket: Bucket) -> None:
     client = rgw_bucket[0].client()
     put_offloaded(client, rgw_bucket[1], "")
     client.close()
@@ -98,7 +98,7 @@ def put_offloaded(client: S3Client, bucket: str, prefix: str) -> None:
         client.put_object(Bucket=bucket, Key=f"{prefix}{key}", Body=data, Metadata=dict(ledger.said))
 
 
-def test_recovery(s3: Machine, rgw: S3Endpoint, rgw_bucket: Bucket) -> None:
+def test_the_page_of_recovery_runs_as_it_is_written(s3: Machine, rgw: S3Endpoint, rgw_bucket: Bucket) -> None:
     copy = rgw.create_bucket()
     s3.replace |= {"s3://B/": f"s3://{rgw_bucket[1]}/", "s3://C/": f"s3://{copy}/"}
     s3.store("/srv/lost", "--bucket", "s3://B/PREFIX", "--endpoint-url", rgw.endpoint_url)
@@ -113,7 +113,7 @@ def test_recovery(s3: Machine, rgw: S3Endpoint, rgw_bucket: Bucket) -> None:
     s3.read("docs/recovery.md", {"TIERFS_STORE": str(store)})
 
 
-def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
+def test_the_pages_of_the_cold_tier_and_disk_space_run_as_they_are_written(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
     machine.file("today.log", "a line\n")
     machine.replace["/etc/ssl/"] = f"{machine.root}/etc/ssl/"
@@ -123,18 +123,18 @@ def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
     machine.read("docs/space.md", env)
 
 
-def test_places(machine: Machine) -> None:
+def test_the_page_of_places_runs_as_it_is_written(machine: Machine) -> None:
     machine.read("docs/places.md")
 
 
-def test_monitoring(machine: Machine) -> None:
+def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
     store = machine.store("/srv/store")
     (machine.root / "mnt/logs").mkdir()
     tierfs("mount", machine.root / "mnt/logs", store=store)
     machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
 
 
-def test_operations(machine: Machine) -> None:
+def test_the_page_of_operations_runs_as_it_is_written(machine: Machine) -> None:
     machine.file("app.log", "begun\nand continued\n")
     machine.file("/var/log/app/app.log-20261129", "a line\n")
     machine.store("/srv/writer")
@@ -190,7 +190,7 @@ def test_every_page_with_commands_is_run_and_few_blocks_are_not() -> None:
     assert markers <= MARKERS
 
 
-def test_admin(machine: Machine) -> None:
+def test_the_page_of_the_admin_api_runs_as_it_is_written(machine: Machine) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         machine.replace["127.0.0.1:9160"] = f"127.0.0.1:{free.getsockname()[1]}"
     for name in ("store", "second"):

@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT, Reader
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(site)

@@ -52,7 +52,7 @@ def fill(store: app.Store) -> None:
     append(store, "visits/day=1/clicks", clicks.encode(), seal=True)
 
 
-def test_the_examples_of_spark(store: app.Store, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_example_of_spark_runs(store: app.Store, spark: SparkSession, tmp_path: Path) -> None:
     fill(store)
     machine = Machine(tmp_path / "machine")
     machine.file("/var/log/incoming/a", "one\ntwo\n")
@@ -79,6 +79,6 @@ def test_the_examples_of_spark(store: app.Store, spark: SparkSession, tmp_path: 
     }
 
 
-def test_the_tutorial(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_example_of_the_tutorial_runs(spark: SparkSession, tmp_path: Path) -> None:
     reader = Reader(ROOT / "docs/tutorial.md", tmp_path, replace={"/srv/": f"{tmp_path}/"})
     assert reader.run() == 14

@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_path: Path) -> None:
+def test_a_first_place_that_was_claimed_and_not_recorded_is_taken_up(store: Path, tmp_path: Path) -> None:
     """The journal is there, and the store does not know yet."""
     from tierfs.app.setup import create, place
     from tierfs.app.store import open_store

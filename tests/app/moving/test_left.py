@@ -304,7 +304,7 @@ def test_a_copy_of_the_records_meets_the_note(scripted: TestStore, cold: Scripte
             copy.offload()
 
 
-def test_records_of_before_that_were_put_back_meet_it_too(
+def test_records_of_before_that_were_put_back_meet_the_note(
     scripted: TestStore, cold: ScriptedStorage, tmp_path: Path
 ) -> None:
     from tests.faults.two_owners import copy_metadata
@@ -324,7 +324,7 @@ def test_records_of_before_that_were_put_back_meet_it_too(
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b"\xff", b"x" * 100_000, b'{"store": 1}', b'{"moved": "9999999999"}', b"[" * 5000]
 )
-def test_a_damaged_note_is_one_all_the_same(data: bytes) -> None:
+def test_a_damaged_note_counts_as_a_note(data: bytes) -> None:
     from tierfs.engine.chunkstore.memory import MemoryStorage
     from tierfs.engine.chunkstore.protocol import BufferSource
 

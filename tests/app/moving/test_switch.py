@@ -183,7 +183,7 @@ def test_a_last_copy_that_takes_too_long_lets_the_others_go_on(
     require_all_there(store, "s", *busy.names)
 
 
-def test_appends_do_not_hold_it_up(store: TestStore, target: ScriptedStorage) -> None:
+def test_appends_do_not_hold_a_move_up(store: TestStore, target: ScriptedStorage) -> None:
     target.do("list", lambda: store.append("growing", b"abcdefgh"), on=ALWAYS)
     switch(store)
     require_all_there(store, "s")
@@ -192,7 +192,7 @@ def test_appends_do_not_hold_it_up(store: TestStore, target: ScriptedStorage) ->
 @pytest.mark.parametrize("verb", ["list", "put", "stat", "read"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("refuses", ["origin", "target"])
-def test_refused_at_any_step_it_stays_where_it_is_and_goes_on_later(
+def test_a_move_that_is_refused_at_any_step_stays_where_it_is_and_goes_on_later(
     store: TestStore, cold: ScriptedStorage, target: ScriptedStorage, verb: str, number: int, refuses: str
 ) -> None:
     (cold if refuses == "origin" else target).fail(verb, AWAY, on=number)
@@ -262,7 +262,7 @@ def test_an_entry_for_the_place_before_is_written_to_the_new_one(
     require_all_there(store, "s")
 
 
-def test_the_same_bucket_under_another_address_has_the_entry_already(store: TestStore, cold: ScriptedStorage) -> None:
+def test_a_bucket_under_another_address_has_the_entry_already(store: TestStore, cold: ScriptedStorage) -> None:
     store.append("s2", DATA, seal=True)
 
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/")
@@ -273,7 +273,7 @@ def test_the_same_bucket_under_another_address_has_the_entry_already(store: Test
     require_all_there(store, "s")
 
 
-def test_a_checkpoint_in_the_place_before_is_not_one(store: TestStore, cold: ScriptedStorage) -> None:
+def test_a_checkpoint_in_the_place_before_does_not_count(store: TestStore, cold: ScriptedStorage) -> None:
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/checkpoint")
     with pytest.raises(Conflict, match="another address"):
         store.cold_work().checkpointer.checkpoint()
@@ -281,7 +281,7 @@ def test_a_checkpoint_in_the_place_before_is_not_one(store: TestStore, cold: Scr
         assert txn.store.journal.checkpoint_slot == 0
 
 
-def test_a_job_is_given_up(store: TestStore) -> None:
+def test_a_job_that_writes_to_the_place_before_is_given_up(store: TestStore) -> None:
     with store.metadata.write() as txn:
         name = f"{JOBS_PREFIX}job/"
         intent = IntentRecord(

@@ -157,7 +157,7 @@ def pack_of(store: TestStore) -> tuple[str, bytearray]:
     return name, content
 
 
-def test_one_bad_bit_of_a_pack_costs_one_segment(tmp_path: Path) -> None:
+def test_a_bad_bit_of_a_pack_costs_its_segment_alone(tmp_path: Path) -> None:
     with open_test_store(tmp_path / "store", policy=PACKING) as store:
         data = packed(store)
         name, content = pack_of(store)
@@ -174,7 +174,7 @@ def test_one_bad_bit_of_a_pack_costs_one_segment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "read"), [("packs/", 1), ("packs/", 2), ("packs/", 3), ("chunk-", 1)])
-def test_one_wrong_byte_on_the_wire_costs_no_object(tmp_path: Path, kind: str, read: int) -> None:
+def test_a_wrong_byte_on_the_wire_costs_no_object(tmp_path: Path, kind: str, read: int) -> None:
     with open_test_store(tmp_path / "store", policy=PACKING) as store:
         data = packed(store)
         cold = ScriptedStorage(store.cold)
@@ -285,7 +285,7 @@ REBUILDS: dict[str, tuple[list[Object], dict[str, bytes]]] = {
 
 
 @pytest.mark.parametrize(("objects", "segments"), REBUILDS.values(), ids=REBUILDS)
-def test_of_objects_that_contradict_each_other(
+def test_of_objects_that_contradict_each_other_the_proven_ones_are_linked(
     cold: MemoryStorage, tmp_path: Path, objects: list[Object], segments: dict[str, bytes]
 ) -> None:
     names = {each.put(cold): each for each in objects}
@@ -311,7 +311,7 @@ STORE_IDS = {
 
 
 @pytest.mark.parametrize("told_by", [*STORE_IDS, "its journal", "nothing"])
-def test_names_are_enough(tmp_path: Path, told_by: str) -> None:
+def test_names_of_objects_are_enough_to_rebuild_a_store(tmp_path: Path, told_by: str) -> None:
     """Of a plain copy nothing else is left; the store is the one that the mark names, or what else tells it."""
     with open_test_store(tmp_path / "store") as store:
         store.append("a/s", b"abcdefgh" * 5, seal=True)
@@ -409,7 +409,7 @@ def test_the_mark_decides_against_the_store_of_most_objects(cold: MemoryStorage,
         assert set(found.left) == others
 
 
-def test_a_mark_of_which_there_is_no_object_stops_it_before_anything_is_written(
+def test_a_mark_of_which_there_is_no_object_stops_a_recovery_before_anything_is_written(
     cold: MemoryStorage, tmp_path: Path
 ) -> None:
     put(cold, "s", 0, b"abcd")

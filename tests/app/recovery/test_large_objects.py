@@ -68,7 +68,9 @@ def object_id(store: TestStore) -> int:
         return put_object(txn, replace(segment, active=False, resumable=False), 0, LENGTH)[1]
 
 
-def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: int, tmp_path: Path) -> None:
+def test_entries_of_a_large_object_can_be_read_and_say_the_same(
+    store: TestStore, object_id: int, tmp_path: Path
+) -> None:
     """Local bytes wait for the change that links it, and a journal that ends before that has nothing of it."""
     with store.metadata.read() as txn:
         holder = txn.must_get(OBJECTS, tables.u64(object_id), "the object")
@@ -90,7 +92,7 @@ def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: i
             assert txn.count(CHECKSUMS.name) == 0
 
 
-def test_a_checkpoint_of_it_is_enough(store: TestStore, object_id: int, tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_large_object_is_enough(store: TestStore, object_id: int, tmp_path: Path) -> None:
     store.cold_work().checkpointer.checkpoint()
     for slot in reader.list_journal(store.cold).slots:
         store.cold.delete(slot_name(slot))
@@ -100,7 +102,7 @@ def test_a_checkpoint_of_it_is_enough(store: TestStore, object_id: int, tmp_path
             assert txn.count(CHECKSUMS.name) == LENGTH // checksums.RUN_BYTES
 
 
-def test_a_replica_shows_it_once_it_is_linked(store: TestStore, tmp_path: Path) -> None:
+def test_a_replica_shows_a_large_object_once_it_is_linked(store: TestStore, tmp_path: Path) -> None:
     with following(store, tmp_path / "replica") as replica:
         with store.metadata.write() as txn:
             put_object(txn, directories.segment_by_name(txn, "large"), 1, LENGTH)
@@ -112,7 +114,7 @@ def test_a_replica_shows_it_once_it_is_linked(store: TestStore, tmp_path: Path) 
             assert chunk.length == LENGTH
 
 
-def test_dumps_of_it_can_be_read(store: TestStore, object_id: int) -> None:
+def test_dumps_of_a_large_object_can_be_read(store: TestStore, object_id: int) -> None:
     dump_segment(store.metadata, store.cold, "large")
     found = find_dump(store.cold, store.metadata.store_id, "large")
     changes = [change for piece in read_dump(store.cold, found) for change in piece.changes]

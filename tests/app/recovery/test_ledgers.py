@@ -132,7 +132,7 @@ def test_without_a_good_copy_the_object_is_read(store: TestStore, tmp_path: Path
 
 
 @pytest.mark.parametrize(("of", "at"), [("data", 20), ("index", 20), ("index", -1)])
-def test_one_wrong_byte_on_the_wire_costs_no_ledger(store: TestStore, tmp_path: Path, of: str, at: int) -> None:
+def test_a_wrong_byte_on_the_wire_costs_no_ledger(store: TestStore, tmp_path: Path, of: str, at: int) -> None:
     name = new_ledger(store, PAYLOADS)
     offload(store, name)
     data, index = ledger_names(store)

@@ -39,7 +39,7 @@ def owner(tmp_path: Path, cold: MemoryStorage) -> Iterator[TestStore]:
         yield store
 
 
-def test_it_replays_what_came_and_tries_the_next_slot_until_it_wins(
+def test_a_takeover_replays_what_came_and_tries_the_next_slot_until_it_wins(
     owner: TestStore, cold: MemoryStorage, tmp_path: Path
 ) -> None:
     names: list[str] = []
@@ -57,7 +57,7 @@ def test_it_replays_what_came_and_tries_the_next_slot_until_it_wins(
             act()
 
 
-def test_it_begins_anew_when_slots_were_deleted_meanwhile(
+def test_a_takeover_begins_anew_when_slots_were_deleted_meanwhile(
     owner: TestStore, cold: MemoryStorage, tmp_path: Path
 ) -> None:
     def act() -> None:

@@ -72,6 +72,6 @@ def test_the_blocks_that_an_append_touches_are_taken(start: int, lines: list[int
 
 
 @given(st.lists(places, max_size=6))
-def test_stretches_join(lines: list[int]) -> None:
+def test_stretches_of_any_cuts_join_to_the_whole(lines: list[int]) -> None:
     assert joined(Stretch.of(step) for step in cut(CONTENT, lines)) == Stretch(len(CONTENT), crc32c(CONTENT))
     assert joined([]) == Stretch()

@@ -36,17 +36,17 @@ def _as_ranges(held: set[int]) -> list[ByteRange]:
 
 
 @given(ascending)
-def test_merge(found: list[ByteRange]) -> None:
+def test_merged_ranges_have_the_bytes_of_all(found: list[ByteRange]) -> None:
     assert list(ranges.merge(found)) == _as_ranges(_bytes(found))
 
 
 @given(any_order)
-def test_union(found: list[ByteRange]) -> None:
+def test_a_union_has_the_bytes_of_all_in_any_order(found: list[ByteRange]) -> None:
     assert ranges.union(iter(found)) == _as_ranges(_bytes(found))
 
 
 @given(ascending)
-def test_add(found: list[ByteRange]) -> None:
+def test_a_range_that_is_added_joins_what_it_touches(found: list[ByteRange]) -> None:
     merged: list[ByteRange] = []
     for one in found:
         ranges.add(merged, one)
@@ -54,22 +54,22 @@ def test_add(found: list[ByteRange]) -> None:
 
 
 @given(ascending, ascending)
-def test_subtract(found: list[ByteRange], taken: list[ByteRange]) -> None:
+def test_a_difference_has_the_bytes_that_were_not_taken(found: list[ByteRange], taken: list[ByteRange]) -> None:
     assert list(ranges.subtract(found, taken)) == _as_ranges(_bytes(found) - _bytes(taken))
 
 
 @given(ascending, ascending)
-def test_intersect(found: list[ByteRange], other: list[ByteRange]) -> None:
+def test_an_intersection_has_the_bytes_of_both(found: list[ByteRange], other: list[ByteRange]) -> None:
     assert list(ranges.intersect(found, other)) == _as_ranges(_bytes(found) & _bytes(other))
 
 
 @given(any_range, ascending)
-def test_gaps(wanted: ByteRange, held: list[ByteRange]) -> None:
+def test_gaps_have_the_bytes_that_are_not_held(wanted: ByteRange, held: list[ByteRange]) -> None:
     assert list(ranges.gaps(wanted, held)) == _as_ranges(_bytes([wanted]) - _bytes(held))
 
 
 @given(any_range, ascending)
-def test_covers(wanted: ByteRange, held: list[ByteRange]) -> None:
+def test_ranges_cover_another_if_they_have_each_of_its_bytes(wanted: ByteRange, held: list[ByteRange]) -> None:
     assert ranges.covers(held, wanted) == (_bytes([wanted]) <= _bytes(held))
 
 
@@ -84,7 +84,7 @@ def test_a_cover_is_asked_again_and_again(held: list[ByteRange], wanted: list[By
 
 
 @given(st.integers(0, _LIMIT), ascending)
-def test_reach(start: int, held: list[ByteRange]) -> None:
+def test_the_reach_ends_at_the_first_missing_byte(start: int, held: list[ByteRange]) -> None:
     behind = [one for one in held if one.end > start]
     missing = set(range(start, _LIMIT + 1)) - _bytes(behind)
     assert ranges.reach(start, behind) == min(missing)
