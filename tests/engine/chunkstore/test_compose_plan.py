@@ -35,7 +35,7 @@ def shape(lengths: list[int], limits: PartLimits = SMALL) -> list[str]:
         ([1] * 20, ["u9", "u10", "c1"]),
     ],
 )
-def test_pictures(lengths: list[int], parts: list[str]) -> None:
+def test_parts_are_those_of_the_pictures(lengths: list[int], parts: list[str]) -> None:
     assert shape(lengths) == parts
 
 

@@ -63,7 +63,7 @@ def test_streams_are_those_that_fill_the_link(
     assert link.streams == streams
 
 
-def test_one_answer_tells_a_far_link_and_a_late_one_among_others_does_not(link: Link, clock: ManualClock) -> None:
+def test_an_answer_tells_a_far_link_and_a_late_answer_among_others_does_not(link: Link, clock: ManualClock) -> None:
     assert link.figures == UNMEASURED
     link.answered(16 * MS)
     assert link.streams > LEAST_STREAMS

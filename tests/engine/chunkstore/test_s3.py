@@ -90,7 +90,7 @@ def count_calls(bench: Bench, monkeypatch: pytest.MonkeyPatch, verb: str) -> lis
     return calls
 
 
-def test_one_url_serves_many_reads_until_it_ages(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_serves_many_reads_until_it_ages(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     moto.storage.put("object", BufferSource(b"bytes"))
     signed = count_calls(moto, monkeypatch, "generate_presigned_url")
     got = count_calls(moto, monkeypatch, "get_object")

@@ -65,7 +65,7 @@ def refused(where: S3Location, call: str) -> TierfsError:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_wrong_bucket(rgw_bucket: Bucket, call: str) -> None:
+def test_a_bucket_that_does_not_exist_is_named(rgw_bucket: Bucket, call: str) -> None:
     error = refused(location(rgw_bucket, bucket="no-such-bucket"), call)
     assert type(error) is (WrongColdTier if call == "read" else NotFound), "a read waits for the bucket"
     assert str(error) == f"bucket no-such-bucket does not exist at {rgw_bucket[0].endpoint_url}"
@@ -82,7 +82,7 @@ def test_wrong_bucket(rgw_bucket: Bucket, call: str) -> None:
     ids=["access key", "secret key", "none"],
 )
 @pytest.mark.parametrize("call", CALLS)
-def test_wrong_credentials(
+def test_credentials_that_are_wrong_are_told(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     server: str,
@@ -101,7 +101,7 @@ def test_wrong_credentials(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_unreachable_endpoint(call: str) -> None:
+def test_an_endpoint_that_cannot_be_reached_is_named(call: str) -> None:
     url = f"http://127.0.0.1:{free_ports(1)}"
     error = refused(S3Location("bucket", "", url), call)
     assert isinstance(error, Unavailable)
@@ -109,7 +109,7 @@ def test_unreachable_endpoint(call: str) -> None:
     assert error.remedy == "check the endpoint URL (cold.endpoint_url) and the network"
 
 
-def test_unknown_profile(moto_bucket: Bucket) -> None:
+def test_a_profile_that_does_not_exist_is_named(moto_bucket: Bucket) -> None:
     with pytest.raises(PermissionDenied, match=r"^the AWS profile nobody does not exist$"):
         S3Storage(location(moto_bucket, profile="nobody"))
 
@@ -147,7 +147,7 @@ def test_endpoints_that_are_none(url: str) -> None:
         ("MetadataTooLarge", 400, InvalidRequest),
     ],
 )
-def test_answers(code: str, status: int, error: type[TierfsError]) -> None:
+def test_an_answer_is_an_error_of_its_type_in_printable_text(code: str, status: int, error: type[TierfsError]) -> None:
     where = S3Location("bucket", "prefix", "http://host:1")
     found = error_of_answer(where, "write", "a\n\x1b[1mb", code, status)
     assert type(found) is error

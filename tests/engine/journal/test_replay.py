@@ -82,7 +82,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_last_one_is_ours(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_checkpoint_afterwards_says_the_same(store: TestStore, tmp_path: Path, seed: int) -> None:
+def test_a_checkpoint_after_a_replay_says_what_the_journal_does(store: TestStore, tmp_path: Path, seed: int) -> None:
     lived(store, seed)
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         with copy.write() as txn, store.metadata.read() as theirs:

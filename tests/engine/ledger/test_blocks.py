@@ -25,7 +25,7 @@ STREAMING_HEADER = "26a66d32 0000000000000080 0000000000100000 0000000000000d05 
 
 
 @pytest.mark.parametrize(("ledger_id", "golden"), [(None, HEADER), (12, STREAMING_HEADER)], ids=["1", "streaming"])
-def test_golden_header(ledger_id: int | None, golden: str) -> None:
+def test_a_header_has_its_golden_bytes(ledger_id: int | None, golden: str) -> None:
     """DataBlockHeaderTest: a block of 1 MiB that begins with entry 3333."""
     header = BlockHeader(MIB, 3333, ledger_id=ledger_id)
     assert header.encode() == bytes.fromhex(golden)
@@ -59,7 +59,9 @@ def test_a_header_is_not_shorter_than_its_fields(length: int) -> None:
     ],
     ids=["fixture-of-205", "fixture-of-284", "testHaveEndPadding", "testNoEndPadding", "fits", "one-more", "empty"],
 )
-def test_planned_sizes(lengths: list[int], max_block_bytes: int, blocks: list[tuple[int, ...]]) -> None:
+def test_blocks_have_the_sizes_that_pulsar_plans(
+    lengths: list[int], max_block_bytes: int, blocks: list[tuple[int, ...]]
+) -> None:
     """BlockAwareSegmentInputStreamTest: first entry, entries, payload, size and offset of each block."""
     assert plan_blocks(lengths, max_block_bytes) == [BlockPlan(*block) for block in blocks]
 

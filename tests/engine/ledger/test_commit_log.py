@@ -55,7 +55,7 @@ def test_the_second_version_and_ipv6(second_version: bool) -> None:
     [(0, zlib.compress), (1, lz4.compress), (2, zstd.compress), (3, zlib.compress)],
     ids=["old", "lz4", "zstd", "zlib"],
 )
-def test_compressed_bodies(number: int, compress: object, body: bytes) -> None:
+def test_bodies_of_each_compression_are_unpacked(number: int, compress: object, body: bytes) -> None:
     data = message(bytes(compress(body)), system_flag=1 | number << 8)  # type: ignore[operator]
     assert decode(memoryview(data), "it").body == body
 

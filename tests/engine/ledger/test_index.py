@@ -45,7 +45,7 @@ def decoded(data: bytes) -> tuple[LedgerIndex | StreamingIndex, list[str]]:
     return decode_index(data, "i", deviations), deviations.messages
 
 
-def test_golden_bytes() -> None:
+def test_an_index_has_its_golden_bytes() -> None:
     """offloadIndexBlockImplTest: written, and read to its last byte."""
     assert encode_index(INDEX) == bytes.fromhex(GOLDEN)
     assert decoded(encode_index(INDEX)) == (INDEX, [])

@@ -91,7 +91,7 @@ def test_a_wrong_checksum_is_named() -> None:
 
 
 @pytest.mark.parametrize("number", TEXT_AS)
-def test_compressed_messages(number: int) -> None:
+def test_messages_of_each_compression_are_unpacked(number: int) -> None:
     whole = decode(entry(metadata((8, number), (9, len(TEXT))), TEXT_AS[number]))
     assert [message.payload for message in whole.messages] == [TEXT]
     assert whole.compression is Compression(number)
@@ -276,5 +276,5 @@ def test_unbatched_entries_have_the_same_messages(whole: bytes) -> None:
         batch(in_batch(b"one"))[:-1],
     ],
 )
-def test_the_rest_stays_as_it_is(data: bytes) -> None:
+def test_what_unbatching_does_not_touch_stays_as_it_is(data: bytes) -> None:
     assert unbatch(data) == [data]

@@ -82,7 +82,7 @@ INFO_GOLDEN = (
 @pytest.mark.parametrize(
     ("record", "golden"), [(METADATA, METADATA_GOLDEN), (INFO, INFO_GOLDEN)], ids=["LedgerMetadataFormat", "LedgerInfo"]
 )
-def test_golden_bytes(record: ProtobufRecord, golden: str) -> None:
+def test_records_have_their_golden_bytes(record: ProtobufRecord, golden: str) -> None:
     """Fields ascend, zeros that are present are written, and custom properties keep their order."""
     assert record.encode().hex() == golden.replace(" ", "")
     assert type(record).decode(bytes.fromhex(golden), "o") == record
@@ -204,7 +204,7 @@ def test_a_password_is_not_shown() -> None:
 ID = "0123abcd-4567-89ab-cdef-0123456789ab"
 
 
-def test_keys() -> None:
+def test_keys_of_objects_are_those_of_pulsar() -> None:
     uuid = UUID(ID.upper())
     assert keys.data_key(uuid, 123) == f"{ID}-ledger-123"
     assert keys.index_key(uuid, 123) == f"{ID}-ledger-123-index"
@@ -234,7 +234,7 @@ def test_keys() -> None:
         (f"{ID}-ledger-{'9' * 5000}", None),
     ],
 )
-def test_parse_ledger_id(name: str | None, ledger_id: int | None) -> None:
+def test_the_id_of_a_ledger_is_parsed_from_its_key(name: str | None, ledger_id: int | None) -> None:
     """DataBlockUtilsTest.parseLedgerIdTest, and names that others may choose."""
     assert keys.parse_ledger_id(name) == ledger_id
 
@@ -256,7 +256,9 @@ def test_parse_ledger_id(name: str | None, ledger_id: int | None) -> None:
         (f"{ID}-index", 123124, None),
     ],
 )
-def test_parse_context_uuid(name: str | None, ledger_id: int | None, uuid: str | None) -> None:
+def test_the_uuid_of_an_attempt_is_parsed_from_its_key(
+    name: str | None, ledger_id: int | None, uuid: str | None
+) -> None:
     """DataBlockUtilsTest.parseContextUuidTest; unlike Pulsar's, ledger 123 is not found in a name of 123124."""
     assert keys.parse_context_uuid(name, ledger_id) == uuid
 
@@ -269,7 +271,7 @@ def test_keys_are_parsed(uuid: UUID, ledger_id: int) -> None:
         assert keys.parse_context_uuid(key, ledger_id) == str(uuid)
 
 
-def test_user_metadata() -> None:
+def test_user_metadata_are_those_of_pulsar() -> None:
     assert keys.user_metadata(Role.INDEX, "public/default/persistent/topic", "0.1", "abc", "cluster") == {
         "s3managedledgeroffloaderformatversion": "1",
         "role": "index",

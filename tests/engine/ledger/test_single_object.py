@@ -59,7 +59,7 @@ def read(data: bytes) -> tuple[list[LedgerEntry], list[str]]:
     return list(read_entries([data], index.blocks(len(data)), MAGIC, "o", deviations)), deviations.messages
 
 
-def test_golden_bytes() -> None:
+def test_an_object_of_the_first_form_has_its_golden_bytes() -> None:
     data = write(PAYLOADS, 35)
     assert data == bytes.fromhex(GOLDEN)
     entries, deviations = read(data)

@@ -61,7 +61,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("kind", GOLDEN)
-def test_golden_bytes(kind: str) -> None:
+def test_records_have_their_golden_bytes(kind: str) -> None:
     table, record, golden = GOLDEN[kind]
     assert table.codec.encode(record).hex() == golden
     assert table.codec.decode(bytes.fromhex(golden)) == record

@@ -114,7 +114,7 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
     assert_only_kept(store)
 
 
-def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
+def test_a_live_writer_elsewhere_keeps_all_of_a_directory(store: TestStore) -> None:
     fill(store)
     writer = store.engine.open_writer("d/f/g/h")
     writer.append(b"z")
@@ -126,7 +126,7 @@ def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
     assert store.metadata.last_transaction_id() == before
 
 
-def test_nobody_can_make_such_a_name(store: TestStore) -> None:
+def test_nobody_can_make_a_reserved_name(store: TestStore) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         store.append(f"{names.REMOVED_PREFIX}7", b"x")
     with pytest.raises(InvalidRequest, match="reserved"):
@@ -142,7 +142,7 @@ def test_nobody_can_make_such_a_name(store: TestStore) -> None:
     assert store.read(f"d/{names.REMOVED_PREFIX}7") == b"x"
 
 
-def test_what_an_older_version_stored_under_such_a_name_is_read_and_moved(
+def test_what_an_older_version_stored_under_a_reserved_name_is_read_and_moved(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:

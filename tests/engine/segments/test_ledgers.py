@@ -227,7 +227,7 @@ def test_a_roll_and_the_holder_close_what_no_writer_will(store: TestStore) -> No
     other.close()
 
 
-def test_there_is_one_writer(store: TestStore, clock: ManualClock) -> None:
+def test_a_managed_ledger_has_one_writer(store: TestStore, clock: ManualClock) -> None:
     first = opened(store)
     first.add_entries([b"a"])
     other = store.another_engine()
@@ -246,7 +246,9 @@ def test_there_is_one_writer(store: TestStore, clock: ManualClock) -> None:
     other.close()
 
 
-def test_a_closed_one_takes_nothing_and_without_an_offloader_every_offload_is_unavailable(store: TestStore) -> None:
+def test_a_closed_managed_ledger_takes_nothing_and_without_an_offloader_every_offload_is_unavailable(
+    store: TestStore,
+) -> None:
     managed = opened(store)
     managed.add_entries([b"a"] * 21)
     with pytest.raises(NoColdTier, match="needs a cold tier"):
@@ -261,7 +263,7 @@ def test_a_closed_one_takes_nothing_and_without_an_offloader_every_offload_is_un
     assert managed.offload_prefix(Position(7, 3)) == Position(7, 0)
 
 
-def test_a_terminated_one_takes_nothing_for_good(store: TestStore) -> None:
+def test_a_terminated_managed_ledger_takes_nothing_for_good(store: TestStore) -> None:
     managed = opened(store)
     managed.add_entries([b"a"] * 13)
     assert managed.terminate() == Position(ids(store)[1], 2)

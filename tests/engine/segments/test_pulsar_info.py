@@ -180,7 +180,7 @@ def test_without_a_cold_tier_and_without_an_attempt(store: TestStore) -> None:
 
 
 @pytest.mark.parametrize(("payloads", "last"), [([], -1), ([b"one", b"two"], 1)])
-def test_a_terminated_one_names_its_last_entry(store: TestStore, payloads: list[bytes], last: int) -> None:
+def test_a_terminated_managed_ledger_names_its_last_entry(store: TestStore, payloads: list[bytes], last: int) -> None:
     new_ledger(store, payloads, close=False)
     store.engine.terminate_managed_ledger("topic")
     with store.metadata.read() as txn:

@@ -122,7 +122,7 @@ def test_age_counts_from_the_first_byte_and_the_holder_ends_what_no_writer_does(
     assert {store.files.length_and_mode(name)[1] & 0o777 for name in store.files.names()} == {0o440}
 
 
-def test_one_segment_for_all_that_belongs_together(store: TestStore) -> None:
+def test_a_writer_of_one_segment_keeps_all_its_appends_together(store: TestStore) -> None:
     writer = store.engine.open_writer("s", one_segment=True)
     for _ in range(3):
         writer.append(b"0123456789")
