@@ -91,7 +91,7 @@ TARGETS = [
 ]
 
 
-def test_headers() -> None:
+def test_headers_decide_who_is_let_in() -> None:
     for headers, status in HEADERS:
         refused = refusal(Admission(TOKEN, HOSTS), headers, b"/v1/status")
         assert (None if refused is None else refused.status) == status, headers
@@ -177,7 +177,7 @@ def test_tcp_asks_for_the_token_and_the_host(path: Path, port: int) -> None:
         assert file.read_text().strip() == token, "clients that have it go on"
 
 
-def test_tls(path: Path, port: int, certificate: Path) -> None:
+def test_a_server_with_a_certificate_answers_over_tls_alone(path: Path, port: int, certificate: Path) -> None:
     settings = {"certificate": str(certificate), "key": str(certificate.with_name("key.pem"))}
     with serving(path, listen=f"0.0.0.0:{port}", names="localhost", **settings):
         headers = {"Authorization": f"Bearer {(path / 'admin.token').read_text().strip()}"}

@@ -44,7 +44,7 @@ class Peer:
         return struct.pack("3i", 1, self._uid, self._uid)
 
 
-def test_peers() -> None:
+def test_the_socket_serves_its_owner_and_root() -> None:
     protocol = BoundedProtocol.__new__(BoundedProtocol)
     for peers_uid, uid, may in ((1000, 1000, True), (1000, 0, True), (1000, 1001, False), (0, 1000, False)):
         protocol.peers_uid = peers_uid
@@ -67,7 +67,7 @@ def test_the_socket_is_never_open_to_others(tmp_path: Path) -> None:
     assert list(deep.iterdir()) == []
 
 
-def test_tokens(tmp_path: Path) -> None:
+def test_a_token_is_made_once_and_read_only_while_it_is_secret(tmp_path: Path) -> None:
     file = tmp_path / "admin.token"
     token = listen._token(file)
     assert (len(token) > 40, file.stat().st_mode & 0o777, listen._token(file)) == (True, 0o600, token)
@@ -97,7 +97,7 @@ def talk(path: Path, *sent: bytes) -> list[bytes]:
         return answers
 
 
-def test_heads(tmp_path: Path) -> None:
+def test_a_head_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     get = b"GET / HTTP/1.1\r\nHost: x\r\na: %s\r\n\r\n"
     assert talk(tmp_path / "s", get % b"b") == [b"HTTP/1.1 200"]
     assert talk(tmp_path / "s", get % (b"x" * HEAD_BYTES)) == [b"HTTP/1.1 431"]
@@ -130,7 +130,7 @@ def test_what_was_sent_goes_without_the_garbage_collector(
         gc.enable()
 
 
-def test_connections(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
     answers = talk(tmp_path / "s", *[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] * 6)
     assert answers == [b"HTTP/1.1 200"] * 3 + [b""] * 3
 

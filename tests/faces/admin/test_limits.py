@@ -93,7 +93,7 @@ def test_a_head_that_comes_at_once_is_measured_too(served: Served, size: int, st
 @pytest.mark.parametrize(
     "sent", [b"", b"POST /v1/app", HEAD, HEAD + b"content-length: 9\r\n\r\n", HEAD + b"content-length: 9\r\n\r\nhalf"]
 )
-def test_silence_ends(served: Served, sent: bytes) -> None:
+def test_a_connection_that_falls_silent_is_ended(served: Served, sent: bytes) -> None:
     with closing(dialled(served.socket)) as sock:
         sock.sendall(sent)
         assert b"200" not in answer(sock)

@@ -29,13 +29,13 @@ def test_every_operation_has_a_handler_and_stands_once() -> None:
     assert len({(operation.method, operation.path) for operation in OPERATIONS}) == len(OPERATIONS)
 
 
-def test_it_is_served(served: Served) -> None:
+def test_the_document_is_served(served: Served) -> None:
     assert served.ask("GET", OPENAPI_PATH).json == openapi.document(OPERATIONS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_what_it_allows_is_answered_as_it_says(served: Served, tmp_path: Path) -> None:
+def test_what_the_document_allows_is_answered_as_it_says(served: Served, tmp_path: Path) -> None:
     """schemathesis draws requests from the document, also ones that it does not allow, and checks each answer."""
     program = tmp_path / "fuzz.py"
     program.write_text(FUZZ)

@@ -29,7 +29,7 @@ RANGES = [
 ]
 
 
-def test_ranges(served: Served) -> None:
+def test_ranges_are_answered_as_rfc_9110_says(served: Served) -> None:
     served.ask("POST", "/v1/append/s", DATA)
     for text, status, start, end in RANGES:
         headers = {} if text is None else {"Range": text}
@@ -47,7 +47,7 @@ def test_ranges(served: Served) -> None:
             assert got.headers["content-range"] == f"bytes */{SIZE}"
 
 
-def test_conditions(served: Served) -> None:
+def test_conditions_are_answered_as_rfc_9110_says(served: Served) -> None:
     served.ask("POST", "/v1/append/s", b"0123456789")
     etag = served.ask("GET", "/v1/bytes/s").headers["etag"]
     for headers, status in (
@@ -77,7 +77,7 @@ def test_an_empty_and_a_truncated_segment(served: Served) -> None:
     assert (got.body, got.headers["tierfs-start-offset"], got.headers["tierfs-length"]) == (b"56", "4", "10")
 
 
-def test_either_tier_and_none(served: Served, path: Path) -> None:
+def test_bytes_are_read_from_either_tier_or_refused(served: Served, path: Path) -> None:
     served.ask("POST", "/v1/append/s?seal=1", DATA)
     tierfs("offload", store=path)
     tierfs("evict", "--force", "s", store=path)

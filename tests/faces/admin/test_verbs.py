@@ -67,7 +67,7 @@ def test_the_life_of_a_segment(served: Served) -> None:
     assert "a" in tierfs("ls", "--removed", store=served.path).out
 
 
-def test_policies(served: Served) -> None:
+def test_policies_are_set_unset_and_refused(served: Served) -> None:
     body = json.dumps({"chunk_bytes": "1MiB", "retention_needs_offload": False, "trash_age": 60}).encode()
     done = served.ask("PATCH", "/v1/policy/new/place", body).json
     assert done["policy"]["chunk_bytes"] == {"value": 1 << 20, "origin": "directory", "set_on": "new/place"}
@@ -164,7 +164,7 @@ def test_health_readiness_and_metrics(served: Served) -> None:
     assert served.ask("HEAD", "/v1/health").body == b""
 
 
-def test_one_process_serves_a_store(served: Served) -> None:
+def test_a_store_is_served_by_one_process_alone(served: Served) -> None:
     refused = tierfs("admin", store=served.path, check=False)
     assert (refused.code, str(served.pid) in refused.err) == (5, True)
 

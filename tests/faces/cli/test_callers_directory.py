@@ -64,7 +64,7 @@ def from_the_store(*words: str, store: Path, check: bool = True) -> Done:
         ("doctor --spark", "checks"),
     ],
 )
-def test_commands(store: Path, caught: Path, words: str, out: str) -> None:
+def test_commands_run_no_file_of_the_callers_directory(store: Path, caught: Path, words: str, out: str) -> None:
     done = from_the_store(*words.split(), store=store, check=False)
     assert (done.code == 0 or words.startswith("doctor"), out in done.out) == (True, True), done
     assert not caught.exists()
@@ -72,7 +72,7 @@ def test_commands(store: Path, caught: Path, words: str, out: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_workers_of_spark(store: Path, caught: Path) -> None:
+def test_workers_of_spark_run_no_file_of_the_callers_directory(store: Path, caught: Path) -> None:
     """The command line of a job, with a JVM of its own: it tells rows, sums and exit code."""
     with open_store(store) as opened:
         verbs.offload(opened)
@@ -89,7 +89,7 @@ def test_workers_of_spark(store: Path, caught: Path) -> None:
     assert not caught.exists()
 
 
-def test_mount_by_a_relative_path(store: Path, caught: Path) -> None:
+def test_a_mount_by_a_relative_path_runs_no_file_of_the_callers_directory(store: Path, caught: Path) -> None:
     from_the_store("mount", "mnt", store=store)
     try:
         assert Path("mnt/s").stat().st_size == 1000
@@ -99,7 +99,7 @@ def test_mount_by_a_relative_path(store: Path, caught: Path) -> None:
     assert not caught.exists()
 
 
-def test_daemon(store: Path, caught: Path) -> None:
+def test_a_daemon_runs_no_file_of_the_callers_directory(store: Path, caught: Path) -> None:
     from_the_store("daemon", store=store)
     holder = from_the_store("--json", "status", store=store).json["holder"]
     os.kill(holder["pid"], signal.SIGTERM)

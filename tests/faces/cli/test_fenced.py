@@ -116,7 +116,7 @@ def test_a_daemon_of_a_fenced_store_says_so_and_is_not_at_work(tmp_path: Path, o
 
 
 @pytest.mark.mount
-def test_a_daemon_that_is_fenced_later_ends_with_the_same(tmp_path: Path) -> None:
+def test_a_daemon_that_is_fenced_later_ends_with_the_exit_code_of_a_fenced_store(tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
     store = tmp_path / "one"
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store, check=False)

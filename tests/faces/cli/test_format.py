@@ -26,7 +26,7 @@ DURATIONS = {0: "0 s", 0.9: "0 s", 59: "59 s", 61: "1 min 1 s", 3600: "1 h 0 min
         ),
     ],
 )
-def test_numbers(form: Any, rows: dict[float, str | None]) -> None:
+def test_numbers_have_their_form_for_people(form: Any, rows: dict[float, str | None]) -> None:
     assert {number: form(number) for number in rows} == rows
 
 

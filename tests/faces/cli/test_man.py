@@ -33,7 +33,7 @@ def test_every_command_has_a_page_with_its_options(found: dict[str, str]) -> Non
     assert "6  fenced by a newer owner" in found["tierfs.1"]
 
 
-def test_troff_understands_them(found: dict[str, str], tmp_path: Path) -> None:
+def test_troff_understands_every_page(found: dict[str, str], tmp_path: Path) -> None:
     lines = [line for page in found.values() for line in page.splitlines()]
     known = (".TH", ".SH", ".PP", ".nf", ".fi", ".TP", ".B ", ".BR")
     assert [line for line in lines if line.startswith((".", "'")) and not line.startswith(known)] == []

@@ -71,12 +71,14 @@ def test_no_command_opens_a_store_of_another_user(path: Path, tmp_path: Path, wo
     assert states(path) == before, "not even a log is written there"
 
 
-def test_the_flag_opens_it(path: Path) -> None:
+def test_the_flag_opens_a_store_of_another_user(path: Path) -> None:
     assert tierfs("--allow-other-owner", "cat", "s", store=path).out == "abc"
     assert tierfs("cat", "--allow-other-owner", "s", store=path).out == "abc"
 
 
-def test_a_variable_opens_it_for_libraries_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_opens_a_store_of_another_user_for_libraries_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     openers: list[Callable[[], object]] = [
         lambda: open_store(path).close(),
         lambda: open_source(str(path)).close(),
@@ -93,7 +95,7 @@ def test_a_variable_opens_it_for_libraries_too(path: Path, monkeypatch: pytest.M
             opener()
 
 
-def test_a_mount_option_opens_it(path: Path, tmp_path: Path) -> None:
+def test_a_mount_option_opens_a_store_of_another_user(path: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "none"
     with pytest.raises(PermissionDenied, match="belongs to user"):
         mount.mount_foreground(path, nowhere, "ro,allow_other")

@@ -57,7 +57,9 @@ def test_every_line_of_the_template_may_be_uncommented(file: Path) -> None:
         ("[offload]\ngrace_s = 5", {"TIERFS_OFFLOAD__GRACE_S": "1h", "TIERFS_STORE": "/x"}, "offload.grace_s", 3600),
     ],
 )
-def test_values(file: Path, text: str, environment: Mapping[str, str], name: str, value: object) -> None:
+def test_values_come_from_the_file_or_the_environment(
+    file: Path, text: str, environment: Mapping[str, str], name: str, value: object
+) -> None:
     file.write_text(text)
     loaded = settings.load_with_origins(file, environment)
     assert attrgetter(name)(loaded.settings) == value

@@ -55,7 +55,7 @@ def top(
     return started("top", *words, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
 
 
-def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
+def test_a_frame_shows_the_stores_only_mount(store: Path, mnt: Path) -> None:
     with (mnt / "d/s").open("rb", buffering=0) as file:
         assert file.read(len(DATA)) == DATA
         lines = tierfs("top", "--once", "--interval-s", "0.1", store=store).out.splitlines()

@@ -54,7 +54,7 @@ def segment(request: pytest.FixtureRequest, store: store.Store) -> bytes:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(todo=st.lists(steps, max_size=12), buffer_bytes=st.sampled_from([None, 1, 1000, 1 << 20]))
-def test_random_steps(
+def test_random_steps_give_what_a_file_of_python_gives(
     segment: bytes, fs: TierfsFileSystem, todo: list[tuple[str, int]], buffer_bytes: int | None
 ) -> None:
     plain = io.BufferedReader(io.BytesIO(segment))  # type: ignore[arg-type,unused-ignore]

@@ -75,7 +75,7 @@ READERS: tuple[Callable[[str, TierfsFileSystem], pd.DataFrame], ...] = (
 )
 
 
-def test_readers(tables: str, fs: TierfsFileSystem) -> None:
+def test_readers_of_tables_find_the_rows_of_either_tier(tables: str, fs: TierfsFileSystem) -> None:
     for read in READERS:
         assert_table(read(tables, fs))
     lines = dask().read_csv(f"{tables}/*.csv", blocksize=200_000)

@@ -79,7 +79,7 @@ def test_listings_and_walks_keep_the_form_of_the_path(store: app.Store, fs: Tier
     assert [place for place, _, _ in fs.walk("logs")] == ["logs", "logs/app"]
 
 
-def test_what_is_told(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_what_is_told_of_segments_and_directories(store: app.Store, fs: TierfsFileSystem) -> None:
     found = fs.info("logs/web")
     expected = {"name": "logs/web", "size": 3, "type": "file", "kind": "bytes", "sealed": False}
     assert {key: found[key] for key in expected} == expected
@@ -138,7 +138,7 @@ def test_a_refusal_names_its_reason_and_changes_nothing(fs: TierfsFileSystem) ->
         assert (fs.find("", withdirs=True), fs.cat(["logs/web", "logs/app/1", "top"])) == before
 
 
-def test_one_missing_segment_leaves_the_other_ranges(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_missing_segment_leaves_the_other_ranges(store: app.Store, fs: TierfsFileSystem) -> None:
     found = fs.cat_ranges(["top", "nope", "logs/web"], [0, 0, 1], [1, 1, 3])
     assert (found[0], type(found[1]), found[2]) == (b"1", FileNotFoundError, b"23")
     make_cold(store, "logs/web")

@@ -258,7 +258,9 @@ def end_of(managed: ManagedLedger) -> Position:
 
 @pytest.mark.parametrize("error", [Unavailable, RuntimeError, OSError, KeyError])
 @pytest.mark.parametrize("deletes", [True, False])
-def test_one_that_fails(store: tierfs.Store, error: type[Exception], deletes: bool) -> None:
+def test_an_offload_that_fails_delays_no_other_ledger(
+    store: tierfs.Store, error: type[Exception], deletes: bool
+) -> None:
     """It delays no other ledger; its next attempt begins with the deletion of the last one."""
     kept = Failing(error, deletes=deletes)
     with store.managed_ledger("topic", offloader=kept) as managed:

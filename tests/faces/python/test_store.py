@@ -60,7 +60,7 @@ def test_a_position_is_of_the_file_and_an_offset_of_the_segment(store: tierfs.St
         store.segment("s").read(0)
 
 
-def test_names_and_facts(store: tierfs.Store) -> None:
+def test_names_of_a_directory_and_facts_of_a_segment(store: tierfs.Store) -> None:
     store.make_directory("logs/empty")
     store.append("logs/a", b"1")
     store.append("b", b"22", seal=True)
@@ -77,7 +77,7 @@ def test_names_and_facts(store: tierfs.Store) -> None:
     assert [store.segment(name).exists() for name in ("b", "logs", "none")] == [True, False, False]
 
 
-def test_the_other_verbs(store: tierfs.Store) -> None:
+def test_concat_seal_unseal_and_delete_do_what_the_commands_do(store: tierfs.Store) -> None:
     store.append("a", b"one")
     store.append("b", b"two", seal=True)
     assert store.segment("a").concat("b").range == ByteRange(3, 6)
@@ -91,7 +91,7 @@ def test_the_other_verbs(store: tierfs.Store) -> None:
     assert not store.segment("a").exists()
 
 
-def test_policies(store: tierfs.Store) -> None:
+def test_policies_are_set_unset_and_refused(store: tierfs.Store) -> None:
     store.set_policy("new/directory", chunk_bytes="1MiB", offload_after="1h")
     assert store.policy("new/directory")["chunk_bytes"] == 1 << 20
     store.set_policy("new/directory", chunk_bytes=None)

@@ -199,7 +199,7 @@ def test_what_is_not_utf8(store: app.Store) -> None:
         scan_lines(store, LineFormat(mode=Mode.FAILFAST))
 
 
-def test_another_encoding(store: app.Store) -> None:
+def test_lines_of_another_encoding_come_as_their_bytes(store: app.Store) -> None:
     fill(store, "größe\nb".encode("latin-1"))
     assert scan_lines(store, LineFormat(encoding="latin-1")) == [[("s", 0, "größe".encode()), ("s", 6, b"b")]]
 

@@ -75,12 +75,12 @@ def test_segments_and_directories(store: app.Store) -> None:
         ("\\o\\dd/a,b", ODD[2:3]),
     ],
 )
-def test_globs(store: app.Store, glob: str, found: tuple[str, ...]) -> None:
+def test_globs_select_the_names_they_match(store: app.Store, glob: str, found: tuple[str, ...]) -> None:
     assert sorted(selected(store, glob)) == sorted(found)
     assert all(Selection((glob,)).selects(name) == (name in found) for name in ODD)
 
 
-def test_filters(store: app.Store) -> None:
+def test_filters_select_by_name_and_time(store: app.Store) -> None:
     assert selected(store, "logs", name_glob="*-01") == ["logs/2031-02-01"]
     now_ms = store.clock.now_ms() + 1000
     assert selected(store, "logs", modified_before_ms=now_ms) == list(NAMES[:3])

@@ -57,6 +57,6 @@ def test_a_neighbours_bit_is_no_damage(store: app.Store, name: str, cut: int) ->
 
 
 @pytest.mark.parametrize("span", [ByteRange(0, 3000), ByteRange(50, 200)])
-def test_its_own_bit_is(store: app.Store, span: ByteRange) -> None:
+def test_a_flipped_bit_in_the_chunk_itself_is_damage(store: app.Store, span: ByteRange) -> None:
     with pytest.raises(DataLoss, match="does not match its checksums"):
         scanned(store, BAD, span)

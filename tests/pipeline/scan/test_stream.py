@@ -189,7 +189,7 @@ def test_every_line_once(
             assert sorted(row[2] for row in query.between(start, end)) == sorted(row[2] for row in rows)  # type: ignore[type-var]
 
 
-def test_bytes(store: app.Store) -> None:
+def test_bytes_come_in_blocks_up_to_the_limit(store: app.Store) -> None:
     query = Query(store, BYTES)
     append(store, "a", b"0123456")
     assert query.trigger(5) == [("a", 0, b"0123"), ("a", 4, b"4")]
@@ -336,7 +336,7 @@ def sealed_again(store: app.Store) -> None:
     ],
     ids=["deleted", "cut", "unsealed", "sealed again"],
 )
-def test_losses(
+def test_a_loss_is_an_error_that_can_be_passed_over(
     store: app.Store,
     lose: Callable[[app.Store], None],
     text: str,

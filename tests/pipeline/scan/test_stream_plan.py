@@ -192,7 +192,7 @@ def listed(
         ),
     ],
 )
-def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
+def test_a_loss_is_told_by_its_kind(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
     start = replace(START, done=2, open={SegmentId(1): 10}, unsealed=7)
     offset, lost = reconcile(start, now, STORE, 3)
     assert len(lost) == 1

@@ -226,7 +226,7 @@ def test_each_row_is_written_once_though_executors_are_killed_or_hang(
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is only one process")
-def test_one_process_has_every_test_of_a_session(request: pytest.FixtureRequest, kept_jvm: KeptJvm) -> None:
+def test_every_test_of_a_session_is_in_one_process(request: pytest.FixtureRequest, kept_jvm: KeptJvm) -> None:
     assert request.node.nodeid.endswith("@spark"), "each process would have JVMs; see setup.py for pytest's version"
 
 

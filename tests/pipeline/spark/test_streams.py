@@ -94,7 +94,9 @@ def test_what_is_available_now_and_later(spark: SparkSession, store: app.Store, 
     assert stream.run() == [("more", "logs/s1", len(truth["logs/s1"]))]
 
 
-def test_while_others_write(spark: SparkSession, store: app.Store, tmp_path: Path) -> None:
+def test_queries_of_store_and_bucket_run_while_others_write(
+    spark: SparkSession, store: app.Store, tmp_path: Path
+) -> None:
     """The query of a bucket sees what the owner offloads while it runs; that of the store offloads by itself."""
     stream = Stream(spark, store.path, tmp_path / "checkpoint", tail="offload")
     of_bucket = Stream(spark, f"file://{store.paths.cold}", tmp_path / "of-bucket")
@@ -148,7 +150,7 @@ def read(sent: bytes) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for one in partitions for batch in copy.read(one) for row in batch.to_pylist()]
 
 
-def test_bytes_and_entries(store: app.Store) -> None:
+def test_bytes_and_entries_are_read_in_batches(store: app.Store) -> None:
     append(store, "raw", bytes(range(200)))
     options = {"store": str(store.path), "blockBytes": "64", "maxBytesPerTrigger": "100"}
     blocks = Asked(RowType.BYTES, path="raw", **options)

@@ -55,7 +55,7 @@ def test_an_ack_that_no_store_can_keep_is_refused(tmp_path: Path, words: tuple[s
     assert not (tmp_path / "s").exists()
 
 
-def test_without_a_cold_tier_it_is_refused_and_nothing_is_created(tmp_path: Path) -> None:
+def test_without_a_cold_tier_an_ack_of_it_is_refused_and_nothing_is_created(tmp_path: Path) -> None:
     store = tmp_path / "s"
     tierfs("init", "--cold", "none", store=store, check=False)
     result = tierfs("append", "s", "--ack", "cold", store=store, stdin=b"x", check=False)

@@ -102,7 +102,9 @@ def length_of(store: Path, name: str = "s") -> int:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_same_input_goes_on_and_another_is_refused(store: Path, layout: Callable[[Path], None]) -> None:
+def test_an_input_that_begins_as_the_segment_goes_on_and_another_is_refused(
+    store: Path, layout: Callable[[Path], None]
+) -> None:
     layout(store)
     end = length_of(store)
     for place in PLACES:

@@ -179,7 +179,9 @@ def judged(*reports: ExecutorReport, known: KnownStore | None = KNOWN) -> dict[s
     ],
 )
 @pytest.mark.parametrize("known", [KNOWN, None])
-def test_executors(changed: dict[str, Any], of: str, level: FindingLevel, words: str, known: KnownStore | None) -> None:
+def test_executors_have_their_level_at_each_limit(
+    changed: dict[str, Any], of: str, level: FindingLevel, words: str, known: KnownStore | None
+) -> None:
     """Without a store that is known the driver's mount counts."""
     found = judged(DRIVER, replace(EXECUTOR, executor="1", host="n1", **changed), known=known)[f"executor 1 (n1){of}"]
     assert (found.level, words in f"{found.text}; {found.remedy}") == (level, True), found

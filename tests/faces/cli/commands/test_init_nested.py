@@ -35,7 +35,7 @@ def choice(bucket: Bucket, prefix: str) -> ColdChoice:
         ),
     ],
 )
-def test_nested_prefixes(
+def test_a_prefix_inside_or_above_that_of_another_store_is_refused(
     moto_bucket: Bucket, tmp_path: Path, first: str, refused: dict[str, str], neighbours: list[str]
 ) -> None:
     init_store(tmp_path / "first", choice(moto_bucket, first))

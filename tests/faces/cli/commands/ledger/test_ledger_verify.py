@@ -198,7 +198,7 @@ def test_what_pulsar_lost_is_a_warning(store: Path) -> None:
     ]
 
 
-def test_the_other_forms(store: Path, tmp_path: Path) -> None:
+def test_ledgers_of_the_other_forms_are_verified(store: Path, tmp_path: Path) -> None:
     hollow = streamed(2, [(8, 1, [b"", b""])], {8: 3})
     parts = streamed(1, [(8, 0, [b"a"])], {8: 1}), hollow, streamed(3, [(8, 3, [b"b"]), (8, 4, [b""])], {8: 5})
     adopt(
@@ -217,7 +217,7 @@ def test_a_ledger_that_is_not_offloaded_has_nothing_to_look_at(store: Path) -> N
 
 
 @pytest.mark.parametrize("read", [1, 2])
-def test_one_wrong_byte_on_the_wire_is_no_damage(store: Path, read: int) -> None:
+def test_a_wrong_byte_on_the_wire_is_no_damage(store: Path, read: int) -> None:
     """In the index or in the entries."""
     with open_store(store) as opened:
         cold = ScriptedStorage(opened.storage_of(LOCATION))
