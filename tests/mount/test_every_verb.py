@@ -175,7 +175,7 @@ def test_in_a_bind_mount_nothing_outside_of_it_is_changed(
 @needs_root
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("how", ["absolute", "relative", "store"])
-def test_below_another_filesystem_it_is_refused(
+def test_a_verb_below_another_filesystem_is_refused(
     twins: tuple[app.Store, Path], files: Path, monkeypatch: pytest.MonkeyPatch, verb: str, how: str
 ) -> None:
     store, root = twins
@@ -256,7 +256,7 @@ def segments_in(store: app.Store) -> Iterator[tuple[str, SegmentRecord]]:
 @pytest.mark.parametrize(
     "locale", [pytest.param(each, marks=[] if "8859" in each else pytest.mark.whole) for each in LOCALES]
 )
-def test_in_each_locale_it_is_the_same_segment(
+def test_a_name_is_the_same_segment_in_each_locale(
     made: Path, tmp_path: Path, files: Path, expected: list[tuple[str, int, bool]], locale: str
 ) -> None:
     """By interpreters of their own, whose locale decides how they take the bytes of a word."""

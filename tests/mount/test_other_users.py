@@ -17,7 +17,7 @@ CONTROL = ("config", "cache", "metrics", "stats", "accesslog")
 
 
 @pytest.mark.parametrize("options", ["allow_other", "allow_other,uid=65534,gid=65534"])
-def test_others_read_segments_but_not_what_everybody_reads(store: store.Store, mount: Mount, options: str) -> None:
+def test_other_users_read_segments_but_not_the_control_files(store: store.Store, mount: Mount, options: str) -> None:
     require_root()
     append(store, "s", b"data", seal=True)
     mnt = mount(options).path
@@ -33,7 +33,7 @@ def test_others_read_segments_but_not_what_everybody_reads(store: store.Store, m
     assert "default_permissions" in shown.split(",")
 
 
-def test_the_option_gives_them_to_others(store: store.Store, mount: Mount) -> None:
+def test_an_option_lets_other_users_read_the_control_files(store: store.Store, mount: Mount) -> None:
     require_root()
     mnt = mount("allow_other,allow_other_control").path
     assert stat.S_IMODE((mnt / ".tierfs").stat().st_mode) == 0o555

@@ -84,7 +84,7 @@ def test_what_the_owner_makes_cold_shows_and_never_shrinks(owner: Path, mounted:
         (mounted / "new").touch()
 
 
-def test_one_process_refreshes_and_says_so(owner: Path, mounted: Path, tmp_path: Path) -> None:
+def test_a_replica_is_refreshed_by_one_process_that_says_so(owner: Path, mounted: Path, tmp_path: Path) -> None:
     replica = tmp_path / "replica"
     assert eventually(lambda: tierfs("status", "--json", store=replica).json["holder"] is not None)
     refused = tierfs("replica", "--refresh", store=replica, check=False)

@@ -125,7 +125,7 @@ def test_a_daemon_holds_signals_back_from_its_first_instruction_on(store: Path) 
         ("", False),
     ],
 )
-def test_what_serves(words: str, serves: bool) -> None:
+def test_the_words_of_a_command_tell_whether_it_serves(words: str, serves: bool) -> None:
     assert _serves(words.split()) == serves
 
 

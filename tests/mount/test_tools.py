@@ -54,7 +54,7 @@ def mounted(files: None, mount: Mount) -> Mounted:
     return mount()
 
 
-def test_random_reads(mounted: Mounted) -> None:
+def test_random_reads_get_the_bytes_of_either_tier(mounted: Mounted) -> None:
     chosen = random.Random(5)
     for name, data in (("data/binary", BINARY), ("logs/cold", TEXT)):
         with (mounted.path / name).open("rb", buffering=0) as file:

@@ -89,9 +89,7 @@ async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
 
 
 @pytest.mark.parametrize("copied", [False, True])
-async def test_one_bad_bit_costs_its_block_and_no_other(
-    store: TestStore, storage: ScriptedStorage, copied: bool
-) -> None:
+async def test_a_bad_bit_costs_its_block_and_no_other(store: TestStore, storage: ScriptedStorage, copied: bool) -> None:
     flip_cold(store, "s", 5 * BLOCK + 17)
     if copied:
         copy_tier(storage)
@@ -159,7 +157,7 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     assert all_adopted(store)
 
 
-async def test_a_store_that_may_change_nothing_keeps_them_to_itself(
+async def test_a_store_that_may_change_nothing_writes_no_etag(
     store: TestStore, storage: ScriptedStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy_tier(storage)

@@ -271,7 +271,7 @@ def two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         for kind in (KINDS if row[1] in OF_ALL_KINDS else KINDS[:1])
     ],
 )
-async def test_a_read(
+async def test_every_read_ends_as_the_matrix_says(
     store: TestStore,
     kind: str,
     priority: ReadPriority,
@@ -306,7 +306,7 @@ async def test_a_read(
     ],
     ids=lambda word: word.partition(" ")[0],
 )
-async def test_errors_say(
+async def test_errors_say_what_is_wrong_with_each_copy(
     store: TestStore, priority: str, local: str, cold: str, message: str, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("unexpected ZeroDivisionError")

@@ -122,7 +122,7 @@ def test_entries_that_nobody_knows_are_data_loss(store: TestStore) -> None:
         read(store, holder, 0, 7)
 
 
-def test_so_many_runs_are_remembered(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_remembered_up_to_a_number(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "_KEPT_RUNS", 3)
     holder = cold_object(store, [bytes(100)] * 60, 1000)
     known = Payloads(rows_of(store.metadata))

@@ -161,7 +161,7 @@ def test_a_time_lies_where_its_append_begins(
 
 
 @pytest.mark.parametrize("form", [one_object, packed])
-def test_a_checkpoint_and_a_cut_keep_them(
+def test_a_checkpoint_and_a_cut_keep_the_times(
     store: TestStore, tmp_path: Path, form: Callable[[TestStore], list[int]]
 ) -> None:
     times = form(store)
@@ -174,11 +174,11 @@ def test_a_checkpoint_and_a_cut_keep_them(
         check(other.store, times[2:], start=2 * PART)
 
 
-def test_local_chunks_are_as_exact(store: TestStore) -> None:
+def test_times_of_local_chunks_are_exact(store: TestStore) -> None:
     check(store, four_appends(store))
 
 
-def test_one_chunk_of_all_appends_has_both_bounds(store: TestStore) -> None:
+def test_a_chunk_of_all_appends_has_both_bounds(store: TestStore) -> None:
     times = []
     writer = store.engine.open_writer("d/s")
     for number in range(4):
@@ -369,7 +369,7 @@ def test_no_byte_is_left_out_whatever_becomes_of_its_chunk(steps: list[tuple[str
                 histories.check(name, time_ms)
 
 
-def test_a_dump_has_them(store: TestStore, tmp_path: Path) -> None:
+def test_a_dump_has_the_times(store: TestStore, tmp_path: Path) -> None:
     times = one_object(store)
     gone_from_the_disk(store)
     store.cold_work().publish()

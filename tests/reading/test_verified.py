@@ -65,7 +65,7 @@ def test_a_neighbours_bit_is_no_damage(bad: int, wanted: ByteRange) -> None:
 
 @pytest.mark.parametrize("own", [None, OWN])
 @pytest.mark.parametrize("bad", [CHUNK.start, CHUNK.end - 1])
-def test_its_own_bit_is(bad: int, own: OwnSum | None) -> None:
+def test_a_flipped_bit_in_the_chunk_itself_is_damage(bad: int, own: OwnSum | None) -> None:
     reader, _, record = reader_of(flipped(bad))
     wanted = ByteRange(bad, bad + 1)
     with pytest.raises(BlockDiffers, match="o does not match its checksums between bytes") as raised:

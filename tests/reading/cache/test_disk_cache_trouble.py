@@ -58,7 +58,7 @@ def test_a_killed_process_leaves_right_blocks_or_none(directory: Path, open_cach
     assert found > KILLS * slots // 2
 
 
-def test_a_second_process_goes_on_without(
+def test_a_second_process_goes_on_without_the_cache(
     open_cache: Open, directory: Path, metrics: Metrics, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("is in use by another process; reading without it")

@@ -202,7 +202,7 @@ REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\n<xml>"
 @pytest.mark.parametrize(
     "way", ["refused", "other version", "half a body", "a flipped bit", "garbage", "nothing", "nobody listens"]
 )
-async def test_when_it_fails_on_the_loop_a_thread_reads(
+async def test_a_get_that_fails_on_the_loop_is_repeated_by_a_thread(
     bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery, way: str
 ) -> None:
     answer, body = good(storage, 3)

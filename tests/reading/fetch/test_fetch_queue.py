@@ -157,7 +157,7 @@ def test_what_is_waited_for_overtakes_and_the_nearest_read_ahead_follows(threads
     assert order == [wanted, nearer, near, far]
 
 
-def test_one_that_is_hurried_runs_once_and_at_once(threads: Threads, gate: Gate) -> None:
+def test_a_transfer_that_is_hurried_runs_once_and_at_once(threads: Threads, gate: Gate) -> None:
     threads.fill(STREAMS, MIB)
     first, hurried = threads.put(10 * MIB), threads.put(20 * MIB)
     threads.queue.put(hurried, WANTED_NOW)
@@ -193,7 +193,7 @@ def test_what_was_withdrawn_never_runs(threads: Threads, gate: Gate, priority: i
     assert threads.begun.empty()
 
 
-def test_nothing_begins_once_it_is_closed(threads: Threads, gate: Gate) -> None:
+def test_nothing_begins_once_the_queue_is_closed(threads: Threads, gate: Gate) -> None:
     running = threads.fill(THREADS)
     waiting = [threads.put(WANTED_NOW), threads.put(MIB)]
     threads.queue.close()
