@@ -276,7 +276,7 @@ def remove(store: TestStore) -> None:
     [(offload_and_evict, [304]), (drop_first, [204]), (remove, None)],
     ids=["offload and evict", "head truncation", "deletion"],
 )
-def test_what_happens_while_it_composes_is_planned_anew(
+def test_what_happens_while_an_object_is_composed_is_planned_anew(
     store: TestStore, storage: ScriptedStorage, meddle: Callable[[TestStore], None], cold: list[int] | None
 ) -> None:
     data = cold_pieces(store, 100, 200)

@@ -325,7 +325,7 @@ async def test_a_sealed_segment_that_is_all_cold_is_joined_once_more(
         assert_layout(store, "s", local=[], cold=[60])
 
 
-async def test_it_can_be_switched_off(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_consolidation_can_be_switched_off(tmp_path: Path, autojump_clock: MockClock) -> None:
     settings = OffloadSettings(consolidate_chunks=0)
     with open_test_store(tmp_path / "s", policy=POLICY, clock=TrioClock(), settings=settings) as store:
         cold_pieces(store, 10, 20, 30, 40, 50)

@@ -109,7 +109,7 @@ def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
 @pytest.mark.parametrize("put", [1, 3])
-def test_one_of_three_fails_and_the_others_are_complete(
+def test_a_ledger_that_fails_keeps_no_other_from_being_complete(
     store: TestStore, storage: ScriptedStorage, failing: int, put: int
 ) -> None:
     names = topic(store, 3, last=5)

@@ -69,7 +69,7 @@ def segment_id(store: TestStore) -> SegmentId:
     ],
 )
 @pytest.mark.parametrize("first", ["cold", "lost", "not there"])
-def test_both_ways_write_the_same_rows(
+def test_the_quick_way_writes_the_rows_of_the_other_one(
     store: TestStore, segment_id: SegmentId, held: list[tuple[int, int]], first: str
 ) -> None:
     with store.metadata.write() as txn:

@@ -289,7 +289,7 @@ def parsed(data: bytes, object_bytes: int) -> PackIndex:
     return pack.parse_index(data[start : len(data) - pack.TRAILER_BYTES], trailer, "packs/x")
 
 
-def test_golden_bytes() -> None:
+def test_the_index_of_a_pack_has_its_golden_bytes() -> None:
     data = pack.index_and_trailer(INDEX, 8)
     assert data.hex() == GOLDEN.replace(" ", "")
     assert parsed(data, 8 + len(data)) == INDEX

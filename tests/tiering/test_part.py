@@ -131,7 +131,7 @@ def test_ledgers_of_a_managed_ledger_move_as_a_whole(store: TestStore, keep: int
     assert found == [True] * cold + [False] * (3 - cold)
 
 
-def test_a_holder_does_it_when_it_is_asked(grown: TestStore) -> None:
+def test_a_holder_moves_a_part_when_it_is_asked(grown: TestStore) -> None:
     command = Command(grown, "d/s", OFFLOAD_PART, {BEFORE_OFFSET: "5"})
     served(grown, command)
     assert command.error is None
@@ -146,7 +146,7 @@ def test_a_holder_does_it_when_it_is_asked(grown: TestStore) -> None:
         assert grown.segment("d/s").local.count == left
 
 
-def test_the_command_through_a_daemon(tmp_path: Path) -> None:
+def test_a_command_moves_a_part_through_a_daemon(tmp_path: Path) -> None:
     store, cold = tmp_path / "store", tmp_path / "cold"
     cold.mkdir()
     tierfs("-q", "init", "--cold-dir", cold, store=store)

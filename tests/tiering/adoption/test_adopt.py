@@ -162,7 +162,7 @@ def test_the_journal_names_the_place_then_the_segment_with_objects_and_checksums
     assert all(one.foreign and one.references == 1 for link in links for one in link.objects)
 
 
-def test_one_place_has_one_record_and_its_newest_profile(store: TestStore, theirs: ScriptedStorage) -> None:
+def test_a_place_has_one_record_and_its_newest_profile(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"a"))
     other = replace(PLACE, profile="other")
     Adoption(store.metadata, theirs, other, 1, Meter()).run([planned(theirs, "t", b"b")])

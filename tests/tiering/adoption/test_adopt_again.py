@@ -116,7 +116,7 @@ def test_a_fenced_store_ends_the_loop(holder: Holder, theirs: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "removed", "only a journal named it"])
-def test_what_ends_it(holder: Holder, theirs: Path, how: str) -> None:
+def test_what_ends_a_repeated_adoption(holder: Holder, theirs: Path, how: str) -> None:
     store = holder.store
     if how == "stopped":
         done = adopt(store.path, "--stop", "--into", "mq")
@@ -135,7 +135,7 @@ def test_what_ends_it(holder: Holder, theirs: Path, how: str) -> None:
         assert length(holder) == 3
 
 
-def test_status_shows_it(begun: Path, theirs: Path) -> None:
+def test_status_shows_a_repeated_adoption(begun: Path, theirs: Path) -> None:
     (row,) = tierfs("status", "--json", store=begun).json["adoptions"]
     assert row.pop("last")
     assert row == {"url": f"file:{theirs}", "layout": "rocketmq", "into": "mq", "every_s": PERIOD_S, "allowed": True}
@@ -147,7 +147,7 @@ def test_status_shows_it(begun: Path, theirs: Path) -> None:
     assert tierfs("adopt", "--stop", "--into", "mq", store=begun).out == "nothing is adopted again into mq\n"
 
 
-def test_another_period_replaces_it_and_another_directory_is_refused(begun: Path, theirs: Path) -> None:
+def test_another_period_replaces_the_one_before_and_another_directory_is_refused(begun: Path, theirs: Path) -> None:
     adopt(begun, theirs, "--into", "mq", "--every", "1h")
     (row,) = tierfs("status", "--json", store=begun).json["adoptions"]
     assert row["every_s"] == 3600
@@ -169,7 +169,7 @@ def test_another_period_replaces_it_and_another_directory_is_refused(begun: Path
         (("--into", "none", "--stop"), "directory none does not exist"),
     ],
 )
-def test_what_is_refused(store: Path, theirs: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_a_repeated_adoption_refuses(store: Path, theirs: Path, words: tuple[str, ...], said: str) -> None:
     write_files(theirs, {"one": b"x"})
     refused = adopt(store, *(word.format(theirs=theirs) for word in words), check=False)
     assert (refused.code in (2, 3), said in refused.err) == (True, True), refused
@@ -180,7 +180,7 @@ def test_a_dry_run_remembers_nothing(store: Path, theirs: Path) -> None:
     assert tierfs("status", "--json", store=store).json["adoptions"] == []
 
 
-def test_by_hand_it_reads_again_what_became_longer(begun: Path, theirs: Path) -> None:
+def test_adopting_by_hand_reads_again_what_became_longer(begun: Path, theirs: Path) -> None:
     block = 131_072
     write_files(theirs, {posix(0): b"abc" + bytes(2 * block)})
     adopt(begun, theirs, "--into", "mq")

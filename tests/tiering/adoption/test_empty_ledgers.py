@@ -62,7 +62,9 @@ def checks(store: Path) -> list[Done]:
     return [tierfs(*each, store=store, check=False) for each in words]
 
 
-def test_its_objects_are_checked_exported_and_missed(store: Path, theirs: Theirs, tmp_path: Path) -> None:
+def test_objects_of_an_empty_ledger_are_checked_exported_and_missed(
+    store: Path, theirs: Theirs, tmp_path: Path
+) -> None:
     adopt(store, theirs)
     assert [done.code for done in checks(store)] == [0, 0, 0, 0]
     assert "its objects exist" in tierfs("check", NAME, store=store).out
@@ -78,7 +80,9 @@ def test_its_objects_are_checked_exported_and_missed(store: Path, theirs: Theirs
     assert tierfs("ledger", "export", NAME, tmp_path / "again", store=store, check=False).code == 3
 
 
-def test_a_recovered_store_does_not_accuse_its_objects(store: Path, theirs: Theirs, tmp_path: Path) -> None:
+def test_a_recovered_store_does_not_accuse_objects_of_an_empty_ledger(
+    store: Path, theirs: Theirs, tmp_path: Path
+) -> None:
     """The journal has the number of its entries, and not their places in the object."""
     adopt(store, theirs)
     tierfs("-q", "offload", store=store)
@@ -90,7 +94,7 @@ def test_a_recovered_store_does_not_accuse_its_objects(store: Path, theirs: Thei
     assert "2 ledgers verified" in done[-1].out
 
 
-def test_a_replica_says_that_it_may_not_look(store: Path, theirs: Theirs, tmp_path: Path) -> None:
+def test_a_replica_says_that_it_may_not_look_for_the_objects(store: Path, theirs: Theirs, tmp_path: Path) -> None:
     adopt(store, theirs)
     tierfs("-q", "offload", store=store)
     replica = tmp_path / "replica"

@@ -136,7 +136,7 @@ def test_a_changed_object_is_not_what_was_linked(store: TestStore) -> None:
     assert (outcome.state, "is not what it was" in str(outcome.error)) == (State.FAILED, True)
 
 
-def test_a_dry_run_foretells_it(store: TestStore) -> None:
+def test_a_dry_run_foretells_the_growth_of_a_ledger(store: TestStore) -> None:
     run(store, in_memory(FIRST))
     for objects, state in (([FIRST], State.ALREADY), ([FIRST, SECOND], State.WOULD_GROW), ([], None)):
         for plan in planned(in_memory(*objects)).segments:
@@ -176,7 +176,7 @@ def test_a_crash_at_each_step_changes_nothing(store: TestStore, monkeypatch: pyt
     assert states(run(store, in_memory(FIRST, SECOND))) == [State.GROWN]
 
 
-def test_nothing_else_ends_or_appends_to_it(store: TestStore) -> None:
+def test_nothing_else_ends_or_appends_to_a_ledger_that_grows(store: TestStore) -> None:
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, {"ledger_entries": "1", "seal_age": "1"})
     run(store, in_memory(FIRST))
@@ -210,7 +210,7 @@ def test_what_pulsar_itself_wrote_grows(tmp_path: Path) -> None:
     assert len(expected) == 7
 
 
-def test_a_stream_reads_what_it_gains(tmp_path: Path) -> None:
+def test_a_stream_reads_what_a_ledger_gains(tmp_path: Path) -> None:
     store, theirs = tmp_path / "store", tmp_path / "theirs"
     tierfs("-q", "init", "--cold", "none", store=store)
     with app.open_store(store) as opened:

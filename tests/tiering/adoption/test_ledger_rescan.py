@@ -81,7 +81,7 @@ def test_rows_come_back_as_they_were(store: app.Store, copies: bool) -> None:
     assert found(store) == before
 
 
-def test_one_wrong_byte_on_the_wire_is_no_change(store: app.Store) -> None:
+def test_a_wrong_byte_on_the_wire_is_no_change(store: app.Store) -> None:
     before = rows(store)
     lose(store)
     for lost in lost_rows(store.metadata):

@@ -74,7 +74,7 @@ def starts(chunks: Sequence[HeaderChunk]) -> list[tuple[int, str]]:
     ],
     ids=["no concat", "a concat shifts what came with it", "two concats", "a concat that never came to be"],
 )
-def test_a_header(data: bytes, chunks: list[tuple[int, str]]) -> None:
+def test_a_header_tells_where_its_chunks_start(data: bytes, chunks: list[tuple[int, str]]) -> None:
     assert starts(parse_header(data, "s$header")) == chunks
 
 

@@ -78,7 +78,7 @@ def test_our_bucket_gets_a_copy_of_the_rows_and_theirs_gets_nothing(store: TestS
     assert rows(store)[INTENTS.name] == 0
 
 
-def test_again_reads_nothing(store: TestStore) -> None:
+def test_adopting_again_reads_nothing(store: TestStore) -> None:
     theirs = ScriptedStorage(in_memory(offloaded(PAYLOADS)))
     run(store, theirs)
     before, plan = rows(store), planned(theirs)

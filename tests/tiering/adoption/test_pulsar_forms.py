@@ -37,7 +37,7 @@ def test_two_ledgers_in_one_object_whose_blocks_alternate(store: TestStore) -> N
     assert states(run(store, theirs)) == [State.ALREADY] * 2
 
 
-def test_one_ledger_in_several_objects(store: TestStore) -> None:
+def test_a_ledger_in_several_objects_is_read_in_its_order(store: TestStore) -> None:
     first = streamed(1, [(7, 0, [b"a", b"b"]), (7, 2, [b""])], {7: 3})
     second = streamed(2, [(7, 3, [b""]), (7, 4, [b""])], {7: 5})
     third = streamed(3, [(7, 5, [b"c" * 90]), (7, 6, [b"d", b"e"])], {7: 8})
@@ -74,7 +74,7 @@ def test_blocks_that_lie_elsewhere_than_the_index_says_end_with_an_error(store: 
     assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "DataLoss")
 
 
-def test_both_forms_of_one_ledger_are_not_mixed(store: TestStore) -> None:
+def test_two_forms_of_a_ledger_are_not_mixed(store: TestStore) -> None:
     whole, part = offloaded([b"whole"]), streamed(2, [(7, 0, [b"part"])], {7: 1})
     theirs = in_memory(whole, part)
     assert left_out(planned(theirs)) == {part.key}

@@ -46,7 +46,7 @@ def test_what_is_said_is_not_recognised(tmp_path: Path, store: Path) -> None:
     assert "by the names" not in done.err
 
 
-def test_one_file_is_an_object(tmp_path: Path, store: Path) -> None:
+def test_a_single_file_is_an_object(tmp_path: Path, store: Path) -> None:
     theirs = place(tmp_path / "theirs", PLACES["pulsar"])
     done = tierfs("adopt", theirs / PLACES["pulsar"], "--into", "in", store=store, check=False)
     assert "adopting as objects" in done.err

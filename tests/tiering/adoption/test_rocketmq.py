@@ -35,7 +35,7 @@ def planned(lengths: dict[str, int]) -> AdoptionPlan:
     ("text", "value"),
     [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)],
 )
-def test_java_hashes(text: str, value: int) -> None:
+def test_hashes_are_those_of_java(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
@@ -67,7 +67,7 @@ def test_names_that_rocketmq_gave_its_files(base: int, name: str) -> None:
         (posix(BEYOND_32_BITS), BEYOND_32_BITS, None),
     ],
 )
-def test_every_layout(name: str, base: int, position: int | None) -> None:
+def test_names_of_every_layout_are_parsed(name: str, base: int, position: int | None) -> None:
     found = parse(name)
     assert found is not None
     assert (found.queue.name, found.base, found.position, found.doubt) == (f"{Q}/COMMIT_LOG", base, position, "")

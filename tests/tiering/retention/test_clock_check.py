@@ -207,7 +207,7 @@ def test_a_server_is_not_overruled(store: TestStore, clock: ManualClock, expecte
     assert "behind the cold tier's server" in (clocks.reason() or "")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_a_command_accepts_the_clock_once_that_is_confirmed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     tierfs("-q", "init", store=path)
     tierfs("append", "s", store=path, stdin=b"bytes")

@@ -130,7 +130,7 @@ def test_a_machine_that_slept_is_compared_by_the_time_it_slept(
     assert left(store) == YOUNG - {"object"}
 
 
-def test_with_the_right_clock_all_of_it_ends(store: TestStore, clock: ManualClock) -> None:
+def test_with_the_right_clock_every_lifetime_ends(store: TestStore, clock: ManualClock) -> None:
     clock.advance(AHEAD_S)
     another_process(store)
     assert left(store) == {"object"}  # that of the trash, or of `kept`: its grace begins now
@@ -152,7 +152,7 @@ def test_a_short_rest_is_believed_and_a_long_one_not(
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_it_ends_once_an_operator_says_that_the_clock_is_right(
+def test_distrust_ends_once_an_operator_says_that_the_clock_is_right(
     store: TestStore, clock: ManualClock, expected_warnings: list[str], wrong: Wrong
 ) -> None:
     expected_warnings.append("not trusted")
@@ -190,7 +190,7 @@ def test_a_holder_at_rest_keeps_the_time(store: TestStore, clock: ManualClock) -
     another_process(store).clocks.require()
 
 
-def test_at_rest_it_commits_once_an_hour(store: TestStore, clock: ManualClock) -> None:
+def test_a_holder_at_rest_commits_its_time_once_an_hour(store: TestStore, clock: ManualClock) -> None:
     work = store.cold_work()
     work.clocks.require()
     before = store.metadata.last_transaction_id()

@@ -93,7 +93,9 @@ def test_bytes_before_older_ones_of_a_concat_are_as_young_as_they_were(
     assert expire(store).bytes == 1 + 8 * sources + 3 * (grows and cold)  # an object of its own, of the same hour
 
 
-def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: TestStore, clock: ManualClock) -> None:
+def test_retention_waits_for_offload_and_for_the_journal_unless_told_otherwise(
+    store: TestStore, clock: ManualClock
+) -> None:
     store.append("s", b"abcd", seal=True)
     store.append("open", b"abcdef")
     clock.advance(2 * DAY_S)
@@ -352,7 +354,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("members", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_goes(members: list[Member], expected: list[Expiry]) -> None:
+def test_members_expire_as_in_the_table(members: list[Member], expected: list[Expiry]) -> None:
     assert list(expired(members, NOW_MS)) == expected
 
 

@@ -42,7 +42,7 @@ def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -
     assert tierfs("check", store=path, check=False).code == 74
 
 
-def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
+def test_damage_of_objects_on_ceph_is_told(rgw_bucket: Bucket, tmp_path: Path) -> None:
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
     tierfs("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
@@ -70,7 +70,7 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "lost"), [("y", 2), ("n", 0)])
-def test_one_question_names_the_segment_and_stands_for_all_losses(
+def test_a_question_names_the_segment_and_stands_for_all_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, lost: int
 ) -> None:
     path = tmp_path / "store"

@@ -79,7 +79,7 @@ def test_a_copy_with_a_bad_bit_is_named_where_a_sample_meets_it(store: TestStore
 
 
 @pytest.mark.parametrize("read", [1, 2, 6])
-def test_one_wrong_byte_on_the_wire_is_no_difference(store: TestStore, read: int) -> None:
+def test_a_wrong_byte_on_the_wire_is_no_difference(store: TestStore, read: int) -> None:
     copy_tier(store.cold)
     cold = ScriptedStorage(store.cold)
     store.cold = cold

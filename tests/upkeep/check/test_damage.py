@@ -173,7 +173,7 @@ def test_a_reader_that_ends_for_another_reason_accuses_nothing(
     assert "recover" not in f"{caught.value} {caught.value.remedy}"
 
 
-def test_one_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import os, sys; print('reading', flush=True); first = not os.path.exists(sys.argv[1]);"
         "open(sys.argv[1], 'w').close(); first and os.kill(os.getpid(), 11)"

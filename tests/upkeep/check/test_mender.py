@@ -50,7 +50,7 @@ def hole(store: TestStore, name: str) -> Finding:
     )
 
 
-def test_only_a_remedy_that_asks_for_another_copy_is_called_so(store: TestStore) -> None:
+def test_only_what_another_copy_mends_is_said_to_need_one(store: TestStore) -> None:
     findings = [Finding(Kind.RECORD, Severity.DAMAGE, "x", "damaged", remedy=one) for one in (RECOVER, UNREACHABLE)]
     damaged, away = mended(store, findings)
     assert damaged.left == f"only by another copy: {RECOVER}"

@@ -99,20 +99,22 @@ def suspects(harmed: TestStore) -> set[str]:
     }
 
 
-def test_verify_names_the_damaged_one_alone(harmed: TestStore) -> None:
+def test_verify_names_the_damaged_segment_alone(harmed: TestStore) -> None:
     verifier = Verifier(harmed.metadata, scrubber(harmed), Meter(), marks=True)
     segments = [(name, harmed.segment(name).id, harmed.segment(name).range) for name in NAMES]
     assert {found.name for found in verifier.run(segments) if not found.ok} == {BAD}
     assert suspects(harmed) == {BAD}
 
 
-def test_a_copied_pack_differs_for_the_damaged_one_alone(harmed: TestStore) -> None:
+def test_a_copied_pack_differs_for_the_damaged_segment_alone(harmed: TestStore) -> None:
     copy_tier(harmed.cold)
     (finding,) = [finding for finding in cold_findings(harmed) if finding.kind is Kind.OBJECT_DIFFERS]
     assert finding.subject == BAD
 
 
-async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected_warnings: list[str]) -> None:
+async def test_segments_beside_a_damaged_one_are_read_and_stay_unmarked(
+    harmed: TestStore, expected_warnings: list[str]
+) -> None:
     expected_warnings.append("does not match its checksum")
     async with reader_of(harmed) as reader:
         for name, data in DATA.items():
@@ -127,7 +129,7 @@ async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected
     assert suspects(harmed) == {BAD}
 
 
-def test_one_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: TestStore) -> None:
+def test_a_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: TestStore) -> None:
     holder, _ = holder_at(store, "d/s1", Tier.COLD, 0)
     with store.metadata.write() as txn:
         checksums.delete(txn, holder.id)

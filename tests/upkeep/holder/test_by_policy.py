@@ -342,7 +342,7 @@ def seconds(time: str) -> int:
 
 
 @pytest.mark.parametrize("row", ROWS)
-async def test_layouts(
+async def test_layouts_become_those_of_the_table(
     store: TestStore,
     storage: FlakyStorage,
     autojump_clock: MockClock,

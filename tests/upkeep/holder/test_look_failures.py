@@ -53,7 +53,7 @@ def put_back(metadata: MetadataStore, lost: ObjectRecord) -> None:
         txn.put(OBJECTS, tables.u64(lost.id), lost)
 
 
-async def test_one_damaged_segment_is_listed_and_the_others_go_their_way(
+async def test_a_damaged_segment_is_listed_and_the_others_go_their_way(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("look .* failed: .* a chunk names a missing object")
@@ -88,7 +88,7 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
         assert len(failures(store)) == 6
 
 
-def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path, expected_warnings: list[str]) -> None:
+def test_a_store_without_a_cold_tier_lists_a_damaged_segment_too(tmp_path: Path, expected_warnings: list[str]) -> None:
     expected_warnings.append("look .* failed: .* a chunk names a missing object")
     clock = ManualClock(SystemClock().now_ms())
     init_store(tmp_path / "alone", ColdChoice(none=True))

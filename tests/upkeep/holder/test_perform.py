@@ -105,7 +105,7 @@ def rows(store: TestStore) -> int:
         return txn.count(REQUESTS.name)
 
 
-def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
+def test_the_holder_performs_a_request_and_its_answer_arrives(store: TestStore) -> None:
     server = verbs.server(store.cold_work())
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")

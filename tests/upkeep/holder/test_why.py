@@ -122,7 +122,7 @@ REASONS = [
     REASONS,
     ids=[f"{row[0]} {row[1]} {row[3]}" for row in REASONS],
 )
-def test_each_reason(
+def test_each_reason_is_told_with_its_end(
     store: TestStore, state: str, given: str, later_ms: int, kind: Wait, words: str, until_ms: int
 ) -> None:
     store.append("d/s", b"x" * CHUNK, seal=True)
