@@ -76,7 +76,7 @@ def test_only_the_damaged_chunks_of_an_object_stay(store: TestStore, damaged: tu
     assert all(whole[offset] == data[offset] for offset in cold)
 
 
-def test_one_wrong_read_of_a_file_accuses_nobody(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_wrong_read_of_a_file_accuses_nobody(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {name: fill(store, name) for name in "as"}
     read_all, wrong = osio.read_all, [True]
 
@@ -155,7 +155,7 @@ def packed(tmp_path: Path) -> Iterator[TestStore]:
 
 
 @pytest.mark.parametrize("reads", [range(1, 2), range(2, 3), range(3, 4), range(4, 5)])
-def test_one_wrong_byte_on_the_wire_keeps_no_pack_from_moving(packed: TestStore, reads: range) -> None:
+def test_a_wrong_byte_on_the_wire_keeps_no_pack_from_moving(packed: TestStore, reads: range) -> None:
     """The reads of a repack: its trailer, its index, and two live chunks."""
     data = dying_pack(packed)
     cold = ScriptedStorage(packed.cold)

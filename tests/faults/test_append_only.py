@@ -72,7 +72,7 @@ def test_checkpoints_go_on_and_what_is_superseded_is_listed(store: TestStore) ->
     assert store.read("s5", Tier.COLD) == b"0005"
 
 
-def test_with_the_right_to_delete_all_of_it_goes(store: TestStore) -> None:
+def test_with_the_right_to_delete_all_that_is_superseded_goes(store: TestStore) -> None:
     fill(store)
     assert isinstance(store.cold, Archive)
     store.cold.may_delete = True

@@ -64,7 +64,7 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
 
 
 @pytest.mark.parametrize("storage", KINDS, indirect=True)
-def test_one_wins_and_the_other_changes_nothing_in_the_bucket(store: TestStore, tmp_path: Path) -> None:
+def test_of_two_owners_one_wins_and_the_other_changes_nothing_in_the_bucket(store: TestStore, tmp_path: Path) -> None:
     store.append("s", b"abcdefgh")
     store.append("gone", b"12345678")
     store.offload()
@@ -84,7 +84,9 @@ def test_one_wins_and_the_other_changes_nothing_in_the_bucket(store: TestStore, 
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_once_it_knows_no_verb_changes_anything(store: TestStore, tmp_path: Path, verb: str) -> None:
+def test_no_verb_of_a_store_that_knows_it_is_fenced_changes_anything(
+    store: TestStore, tmp_path: Path, verb: str
+) -> None:
     store.append("s", b"abcdef")
     store.offload()
     with new_owner(store, tmp_path / "second"):
@@ -98,7 +100,7 @@ def test_once_it_knows_no_verb_changes_anything(store: TestStore, tmp_path: Path
     assert store.read("s") == b"abcdef"
 
 
-def test_a_running_writer_learns_it_at_its_next_commit(store: TestStore, tmp_path: Path) -> None:
+def test_a_running_writer_learns_of_the_new_owner_at_its_next_commit(store: TestStore, tmp_path: Path) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"abcd")
     store.cold_work().publish()

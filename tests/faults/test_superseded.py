@@ -103,7 +103,9 @@ def cold(store: Store) -> ScriptedStorage:
     return scripted
 
 
-def test_one_listing_per_period_and_none_within_it(store: Store, clock: ManualClock, cold: ScriptedStorage) -> None:
+def test_appends_list_the_bucket_once_a_period_and_not_within_it(
+    store: Store, clock: ManualClock, cold: ScriptedStorage
+) -> None:
     for _ in range(3):
         for _ in range(20):
             append(store, "s", b"x")
@@ -111,7 +113,7 @@ def test_one_listing_per_period_and_none_within_it(store: Store, clock: ManualCl
     assert cold.calls["list"] == 3
 
 
-def test_one_process_asks_for_all_of_the_store(store: Store, clock: ManualClock, cold: ScriptedStorage) -> None:
+def test_a_process_asks_for_all_others_of_the_store(store: Store, clock: ManualClock, cold: ScriptedStorage) -> None:
     append(store, "s", b"x")
     assert cold.calls["list"] == 1
     with open_store(store.path, clock) as another:

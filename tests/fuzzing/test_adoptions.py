@@ -38,7 +38,7 @@ def forms() -> dict[str, Offloaded]:
 
 
 @pytest.mark.parametrize("form", forms())
-def test_one_damaged_ledger_costs_no_other(store: TestStore, form: str) -> None:
+def test_a_damaged_ledger_costs_no_other(store: TestStore, form: str) -> None:
     good, sound, chance = offloaded(GOOD, 5), forms()[form], random.Random(form)
     for number in range(20 * times()):
         seed = chance.randrange(2**32)

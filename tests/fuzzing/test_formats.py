@@ -130,7 +130,7 @@ def test_entries_of_a_journal(sound: Bucket, metadata: MetadataStore) -> None:
             tried(partial(undone, metadata, apply), data, DataLoss)
 
 
-def test_checkpoints(sound: Bucket, metadata: MetadataStore) -> None:
+def test_damaged_checkpoints_are_refused_or_read(sound: Bucket, metadata: MetadataStore) -> None:
     (part,) = sound.parts
 
     def apply(part_data: bytes, manifest_data: bytes) -> None:
@@ -165,7 +165,7 @@ def test_copies_of_entries(sound: Bucket) -> None:
             tried(lambda read=read: list(read()), data)
 
 
-def test_packs(sound: Bucket) -> None:
+def test_damaged_packs_are_refused_or_read(sound: Bucket) -> None:
     (name,) = sound.names("packs/")
     whole = sound.data(name)
     trailer = packs.parse_trailer(whole[-packs.TRAILER_BYTES :], len(whole), name)
@@ -222,14 +222,14 @@ def test_dumps_of_segments(sound: Bucket) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_ledgers(name: str) -> None:
+def test_damaged_ledgers_are_refused_or_read(name: str) -> None:
     read, data = DECODERS[name]
     for damaged in mutations(data, 10, 60 * times()):
         tried(partial(read, damaged), damaged)
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_messages(name: str) -> None:
+def test_damaged_messages_are_refused_or_read(name: str) -> None:
     for damaged in mutations(VALID[name], 11, 40 * times()):
         tried(lambda damaged=damaged: [one.as_json() for one in decode(damaged).messages], damaged)
 
@@ -238,7 +238,7 @@ DEEP = b"[" * 4000
 JSON = (DEEP, b'{"store": ' + b"1" * 4000, b'{"store": "\\ud800"}', b"null", b"[]", b'{"metadata": {"a": 1}}')
 
 
-def test_marks(sound: Bucket) -> None:
+def test_damaged_marks_are_refused_or_read(sound: Bucket) -> None:
     mark = sound.data("tierfs-store")
     for data in (*JSON, *mutations(mark, 12, 300 * times())):
         storage = put("tierfs-store", data)
@@ -261,7 +261,7 @@ def test_offsets_of_streams() -> None:
             tried(partial(StreamOffset.of, {other: offset[other] for other in offset if other != key}), key)
 
 
-def test_settings(tmp_path: Path) -> None:
+def test_damaged_settings_are_refused_or_read(tmp_path: Path) -> None:
     text = settings.default_text().replace("# [", "[").replace("\n# ", "\n")
     path = tmp_path / "store.toml"
     values = ["-1", "1e999", "nan", '"' + "9" * 400 + 'GiB"', '"\\u202e"', "2000-01-01", "[]", "{a=1}", "true", '""']

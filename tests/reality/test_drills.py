@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("tool", ["tar", pytest.param("rclone", marks=pytest.mark.whole)])
-def test_a_directory(tool: str, tmp_path: Path) -> None:
+def test_a_directory_is_restored_from_its_copies(tool: str, tmp_path: Path) -> None:
     def copy(source: Place, target: Place) -> None:
         Path(target.url).rmdir()
         TOOLS[tool](Path(source.url), Path(target.url))
@@ -30,7 +30,7 @@ def test_a_directory(tool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", [copy_bucket, pytest.param(rclone_bucket, marks=pytest.mark.whole)])
-def test_a_bucket(tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket) -> None:
+def test_a_bucket_is_restored_from_its_copies(tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket) -> None:
     endpoint, _ = rgw_bucket
 
     def copy(source: Place, target: Place) -> None:

@@ -93,7 +93,7 @@ def test_a_recovery_owns_its_slot_unless_another_follows(
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_one_recovery_begins_an_epoch(is_taken: bool) -> None:
+def test_an_epoch_is_begun_by_one_recovery(is_taken: bool) -> None:
     storage = MemoryStorage()
     epochs.begin(storage, 2, "store", 0)
     with refused(is_taken, Fenced, "another recovery"):
@@ -163,7 +163,7 @@ READS: dict[str, tuple[str, bytes, Callable[[Any, StoredObject], object]]] = {
 
 @pytest.mark.parametrize("wrong_reads", [1, 2])
 @pytest.mark.parametrize("kind", READS)
-def test_one_wrong_transfer_is_no_damage(kind: str, wrong_reads: int) -> None:
+def test_a_single_wrong_transfer_is_no_damage(kind: str, wrong_reads: int) -> None:
     storage, (name, data, read) = ScriptedStorage(), READS[kind]
     item = storage.put(name, BufferSource(data))
     storage.damage(-1, on=range(1, 1 + wrong_reads))

@@ -268,7 +268,7 @@ async def test_a_part_of_a_read_that_just_failed_fails_at_once(autojump_clock: o
 
 
 @given(edges=st.lists(st.integers(1, 9), min_size=2, max_size=10), most=st.integers(9, 20))
-def test_one_request_for_payloads_takes_bounded_memory(edges: list[int], most: int) -> None:
+def test_a_request_for_payloads_takes_bounded_memory(edges: list[int], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(payloads, "_MOST_SCRATCH_BYTES", most)
         at, shares = 0, []

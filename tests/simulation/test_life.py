@@ -45,7 +45,9 @@ def mountpoint(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("way", STEPS)
-def test_random_verbs(place: list[str], way: str, mountpoint: Path, tmp_path: Path) -> None:
+def test_random_verbs_agree_with_memory_mount_and_bucket(
+    place: list[str], way: str, mountpoint: Path, tmp_path: Path
+) -> None:
     mounted = way == "mounted"
     world = World(tmp_path / "store", seed := random.randrange(2**32))
     world.steps.append(f"seed {seed}")

@@ -34,7 +34,7 @@ def test_each_promise_that_a_life_can_check_has_a_check_that_the_documents_name(
 
 
 @pytest.mark.parametrize("kept", list(corpus.read()), ids=lambda kept: kept.about[:40])
-def test_lives_that_failed_once(kept: Kept, expected_warnings: list[str]) -> None:
+def test_lives_that_failed_once_keep_every_promise(kept: Kept, expected_warnings: list[str]) -> None:
     expected_warnings.append("")
     life = corpus.life(kept)
     lived = life.again(kept.steps)
@@ -43,7 +43,7 @@ def test_lives_that_failed_once(kept: Kept, expected_warnings: list[str]) -> Non
 
 @pytest.mark.parametrize("case", range(-(-STEPS // _CASE_STEPS)))
 @pytest.mark.timeout(900)
-def test_lives(case: int, expected_warnings: list[str]) -> None:
+def test_random_lives_keep_every_promise(case: int, expected_warnings: list[str]) -> None:
     expected_warnings.append("")
     tally, seed = Tally(), case * _SEEDS_APART
     while tally.steps < _CASE_STEPS:

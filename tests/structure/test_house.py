@@ -48,7 +48,7 @@ def test_no_file_is_too_long() -> None:
     assert {name: lines for name, lines in lengths().items() if lines > 450} == {}
 
 
-def test_one_header_per_module() -> None:
+def test_a_module_has_one_header() -> None:
     """Imports, loggers, constants, type aliases and type variables stand above the first class or function.
 
     A second header in the middle begins a second subject, which is a module of its own. A table of the functions or

@@ -33,7 +33,7 @@ def test_the_tests_are_there(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_statement_names_one(page: str) -> None:
+def test_every_statement_names_a_test(page: str) -> None:
     text = (ROOT / page).read_text()
     statements = re.split(r"\n\* ", text.split("\n## ", 1)[1])[1:]
     assert [statement for statement in statements if not _NAMED.search(statement)] == []
