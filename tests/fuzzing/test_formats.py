@@ -28,7 +28,7 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options import settings
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.base.words.types import SegmentId
-from tierfs.engine.chunkstore.directory import read as directory
+from tierfs.engine.chunkstore.directory.metadata import parse_metadata
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.journal import reader, replay, store_mark
@@ -248,7 +248,7 @@ def test_damaged_marks_are_refused_or_read(sound: Bucket) -> None:
 
 def test_user_metadata_in_files() -> None:
     for data in (*JSON, *mutations(b'{"store": "s", "epoch": "1", "name": "YQ=="}', 13, 300 * times())):
-        tried(partial(directory.parse_metadata, "name", data), data)
+        tried(partial(parse_metadata, "name", data), data)
         tried(lambda data=data: metadata_beside(put("x.metadata", data), "x"), data)
 
 

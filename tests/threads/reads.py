@@ -27,9 +27,10 @@ from tierfs.engine.chunkstore.link import Link, Links, Slots
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.engine.chunkstore.s3.client import SignedUrls, connect
+from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.signature import UrlSigner
+from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.in_flight import Buffers

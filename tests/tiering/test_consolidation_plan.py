@@ -28,7 +28,7 @@ from tierfs.base.words.types import (
     SegmentId,
     Tier,
 )
-from tierfs.engine.chunkstore.s3.compose import PartLimits, client_bytes, plan_parts
+from tierfs.engine.chunkstore.s3.compose_plan import PartLimits, client_bytes, plan_parts
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord

@@ -24,7 +24,7 @@ from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
-from tierfs.engine.chunkstore.validate import read_steps
+from tierfs.engine.chunkstore.sequential_read import read_steps
 from tierfs.engine.metadata import chain, chains, changes, chunk_times, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB
-from tierfs.engine.chunkstore.s3.compose import S3_LIMITS, PartLimits, client_bytes, plan_parts
+from tierfs.engine.chunkstore.s3.compose_plan import S3_LIMITS, PartLimits, client_bytes, plan_parts
 
 SMALL = PartLimits(min_bytes=5, max_bytes=12, upload_bytes=8, max_parts=1000)
 GIB = 1024 * MIB

@@ -30,9 +30,10 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.probe import probe
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource
 from tierfs.engine.chunkstore.resilient import ResilientStorage
-from tierfs.engine.chunkstore.s3.client import SignedUrls, connect
+from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.signature import learn
+from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 from tierfs.engine.chunkstore.s3.storage import UNPROBED, S3Storage
 from tierfs.engine.chunkstore.s3.upload import MAX_PARTS, PART_BYTES, _part_bytes
 

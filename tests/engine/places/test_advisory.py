@@ -10,7 +10,7 @@ from tests.commands import tierfs
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.engine.chunkstore.places.address import connect_place
-from tierfs.engine.chunkstore.places.files import FilePlace
+from tierfs.engine.chunkstore.places.file_place import FilePlace
 from tierfs.engine.chunkstore.places.filesystem import LocalFiles
 from tierfs.engine.chunkstore.places.storage import PlaceStorage
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource

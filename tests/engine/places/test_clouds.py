@@ -12,7 +12,7 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, Permissi
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.places import gcs
 from tierfs.engine.chunkstore.places.azure import AzurePlace
-from tierfs.engine.chunkstore.places.place import map_place_errors
+from tierfs.engine.chunkstore.places.place_errors import map_place_errors
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.testing.chunk_storage import BrokenSource
 

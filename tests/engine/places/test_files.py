@@ -13,7 +13,7 @@ import pytest
 from tests.children import FAILED, code_of_child, die
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
-from tierfs.engine.chunkstore.places import files
+from tierfs.engine.chunkstore.places import file_place
 from tierfs.engine.chunkstore.places.address import connect_place
 from tierfs.engine.chunkstore.places.filesystem import LocalFiles
 from tierfs.engine.chunkstore.places.storage import PlaceStorage
@@ -121,7 +121,7 @@ def test_an_unfinished_write_that_has_both_names_leaves_the_object_its_metadata(
 STEPS: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda patch: patch(LocalFiles, "status", _die),
     "metadata": lambda patch: patch(LocalFiles, "rename", _die),
-    "name": lambda patch: patch(files.FilePlace, "_rename", _then_die),
+    "name": lambda patch: patch(file_place.FilePlace, "_rename", _then_die),
 }
 
 
@@ -129,7 +129,7 @@ def _die(*_: Any, **__: Any) -> Any:
     die()
 
 
-_rename = files.FilePlace._rename
+_rename = file_place.FilePlace._rename
 
 
 def _then_die(*arguments: Any, **options: Any) -> None:
@@ -183,7 +183,7 @@ def test_what_an_unfinished_write_leaves_is_known_and_removed(
     storage = connect_place(url, "", ColdSettings(), Abilities())
     assert list(storage.uploads("")) == []
     place = storage.place
-    assert isinstance(place, files.FilePlace)
+    assert isinstance(place, file_place.FilePlace)
     place._written(f"{place._root}/.tmp/tierfs-{'0' * 32}", "a/b", BufferSource(b"half"))
     assert list(storage.list("")) == []
     (left,) = storage.uploads("")
@@ -202,7 +202,7 @@ def test_names_of_its_own_are_no_objects(tmp_path: Path) -> None:
 @pytest.mark.hdfs
 @pytest.mark.parametrize("size", [4096, 4097, 3 * 4096])
 def test_a_large_object_is_joined_of_parts(hdfs_root: Any, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(files, "PART_BYTES", 4096)
+    monkeypatch.setattr(file_place, "PART_BYTES", 4096)
     data = random.Random(size).randbytes(size)
     storage = connect_place(hdfs_root.webhdfs, "", ColdSettings(), Abilities())
     stored = storage.put("large", BufferSource(data), metadata={"attempt": "1"})

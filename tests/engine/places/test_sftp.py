@@ -25,7 +25,7 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, PermissionDenied, StorageFull, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.places.address import connect_place
-from tierfs.engine.chunkstore.places.files import FilePlace
+from tierfs.engine.chunkstore.places.file_place import FilePlace
 from tierfs.engine.chunkstore.places.sftp import SftpFiles
 from tierfs.engine.chunkstore.places.storage import PlaceStorage
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource

@@ -18,7 +18,7 @@ from tierfs.base.bytes.parallel import Meter, Pool
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import ObjectFile
+from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import LedgerIndex

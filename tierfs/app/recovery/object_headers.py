@@ -15,7 +15,8 @@ from typing import Any
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import MARK_NAME, ObjectFile
+from tierfs.engine.chunkstore.sequential_read import ObjectFile
+from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import batch_markers, epochs, objects, reader, store_mark
 from tierfs.engine.journal import names as journal_names
 from tierfs.engine.ledger import blocks, index, keys

@@ -25,7 +25,7 @@ from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.link import streams_to
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import read_steps
+from tierfs.engine.chunkstore.sequential_read import read_steps
 from tierfs.engine.metadata import changes, checksums, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry

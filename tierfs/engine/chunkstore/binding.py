@@ -17,7 +17,7 @@ from tierfs.base.system.osio import Meaning, map_os_errors, meanings
 from tierfs.base.words import errors
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore import validate
+from tierfs.engine.chunkstore import sequential_read, validate
 from tierfs.engine.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
@@ -104,7 +104,7 @@ class Binding(ABC):
     ) -> ComposedObject:
         """See ChunkStorage.compose: the pieces are read, and written again."""
         validate.check_pieces(name, pieces)
-        stored = self.put(name, validate.PiecesSource(self, pieces), metadata=metadata, create_only=create_only)
+        stored = self.put(name, sequential_read.PiecesSource(self, pieces), metadata=metadata, create_only=create_only)
         return ComposedObject.of(stored, client_bytes=validate.composed_bytes(pieces))
 
     def read_into(

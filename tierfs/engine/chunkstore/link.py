@@ -57,9 +57,6 @@ class LinkFigures:
     streams: int
 
 
-_UNKNOWN = LinkFigures(None, None, LEAST_STREAMS)
-
-
 class Link:
     """Measures the transfers of one storage in one direction. Thread-safe."""
 
@@ -272,5 +269,6 @@ class Links:
     @property
     def figures(self) -> LinkFigures:
         """The figures of the link that takes the most streams."""
-        most = max((link.figures for link in self._links.values()), key=lambda way: way.streams, default=_UNKNOWN)
+        unknown = LinkFigures(None, None, LEAST_STREAMS)
+        most = max((link.figures for link in self._links.values()), key=lambda way: way.streams, default=unknown)
         return replace(most, streams=min(self._most_streams, most.streams))

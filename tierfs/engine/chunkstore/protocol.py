@@ -18,6 +18,9 @@ from tierfs.base.words.types import recordable_ms
 if TYPE_CHECKING:
     from tierfs.engine.chunkstore.http.tls import TlsClient
 
+# Called with the number of bytes received so far, counted from the start of the read; ascending.
+OnReceived = Callable[[int], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
@@ -157,10 +160,6 @@ class FileSource:
         if done < length_bytes:
             raise DataLoss(f"{self._name} ends at {offset + done}, before {offset + length_bytes}")
         return view
-
-
-# Called with the number of bytes received so far, counted from the start of the read; ascending.
-OnReceived = Callable[[int], None]
 
 
 class EtagDiffers(DataLoss):

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from tierfs.base.words.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore.directory.read import FileReader, list_files
+from tierfs.engine.chunkstore.directory.listing import list_files
+from tierfs.engine.chunkstore.directory.read import FileReader
 from tierfs.engine.chunkstore.directory.tree import RootDirectory
 from tierfs.engine.chunkstore.protocol import (
     ChunkStorage,

@@ -22,7 +22,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, LocationId, PayloadEncoding, SegmentId, Tier
 from tierfs.base.words.units import numbered
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import ObjectFile
+from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger.block_reader import DecoderSource, EntryMissing
 from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import StreamingIndex

@@ -14,7 +14,8 @@ from tierfs.base.words.errors import Conflict, DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import MARK_NAME, read_steps
+from tierfs.engine.chunkstore.sequential_read import read_steps
+from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.metadata import checksums, policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS

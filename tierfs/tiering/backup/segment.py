@@ -27,7 +27,8 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
-from tierfs.engine.chunkstore.validate import ATTEMPT_KEY, ObjectFile, read_steps
+from tierfs.engine.chunkstore.sequential_read import ObjectFile, read_steps
+from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import replay
 from tierfs.engine.metadata import chain_edits, chains, changes, directories, policies, store, tables
 from tierfs.engine.metadata import records_pb2 as pb

@@ -27,7 +27,7 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import ObjectFile
+from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import HEADER_BYTES
 from tierfs.engine.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index

@@ -15,9 +15,12 @@ from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore.directory.read import METADATA_DIRECTORY, FileMetadata, FileReader, list_files
+from tierfs.engine.chunkstore.directory.kernel_copy import copy_range
+from tierfs.engine.chunkstore.directory.listing import list_files
+from tierfs.engine.chunkstore.directory.metadata import METADATA_DIRECTORY, FileMetadata
+from tierfs.engine.chunkstore.directory.read import FileReader
 from tierfs.engine.chunkstore.directory.tree import RootDirectory, map_os_errors
-from tierfs.engine.chunkstore.directory.write import TEMPORARY_DIRECTORY, FileWriter, copy_range, write_source
+from tierfs.engine.chunkstore.directory.write import TEMPORARY_DIRECTORY, FileWriter, write_source
 from tierfs.engine.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,

@@ -1,11 +1,7 @@
-"""Write a file under its name: all of it, durably, or not at all, even through kill -9.
-
-`copy_range` copies between files inside the kernel, sharing blocks on filesystems that can.
-"""
+"""Write a file under its name: all of it, durably, or not at all, even through kill -9."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import secrets
@@ -17,7 +13,7 @@ from contextlib import contextmanager, suppress
 from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import NotFound
-from tierfs.engine.chunkstore.directory.read import FileMetadata
+from tierfs.engine.chunkstore.directory.metadata import FileMetadata
 from tierfs.engine.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
 from tierfs.engine.chunkstore.protocol import Source
 from tierfs.engine.chunkstore.validate import STEP_BYTES, read_source
@@ -176,34 +172,3 @@ def _make_unlike_others(fd: int) -> None:
     status = os.fstat(fd)
     mtime_ns = status.st_mtime_ns // _NS_PER_MS * _NS_PER_MS + secrets.randbelow(_NS_PER_MS)
     os.utime(fd, ns=(status.st_atime_ns, mtime_ns))
-
-
-# copy_file_range(2): other filesystems, old kernels, network and FUSE filesystems that lack it.
-_CANNOT = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
-
-# Linux copies at most 2 GiB per call.
-_LARGEST_COPY_BYTES = 1 << 30
-
-
-def copy_range(source: int, offset: int, length_bytes: int, target: int) -> int:
-    """Append a range of one open file to another at its position; return the number of bytes copied.
-
-    That is less than `length_bytes` if the source ends early. Raises OSError.
-    """
-    done = 0
-    while done < length_bytes:
-        size = min(length_bytes - done, _LARGEST_COPY_BYTES)
-        copied = _copy(source, offset + done, size, target)
-        if not copied:
-            break
-        done += copied
-    return done
-
-
-def _copy(source: int, offset: int, size: int, target: int) -> int:
-    try:
-        return os.copy_file_range(source, target, size, offset_src=offset)
-    except OSError as exc:
-        if exc.errno not in _CANNOT:
-            raise
-    return os.sendfile(target, source, offset, size)

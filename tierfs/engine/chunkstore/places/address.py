@@ -111,7 +111,7 @@ def in_files(url: str) -> bool:
 
 def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities: Abilities) -> PlaceStorage:
     """Return the storage of a place. Raises InvalidRequest for a URL that is none, or without its packages."""
-    from tierfs.engine.chunkstore.places.place import told
+    from tierfs.engine.chunkstore.places.place_errors import told
     from tierfs.engine.chunkstore.places.storage import PlaceStorage
 
     address = parse(url, endpoint_url)
@@ -130,14 +130,14 @@ def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities
 
 
 def _memory(address: Address, settings: ColdSettings) -> ObjectPlace:
-    from tierfs.engine.chunkstore.places.files import FilePlace
+    from tierfs.engine.chunkstore.places.file_place import FilePlace
     from tierfs.engine.chunkstore.places.filesystem import MemoryFiles
 
     return FilePlace(MemoryFiles(), f"/{address.host}{address.path}")
 
 
 def _local(address: Address, settings: ColdSettings) -> ObjectPlace:
-    from tierfs.engine.chunkstore.places.files import FilePlace
+    from tierfs.engine.chunkstore.places.file_place import FilePlace
     from tierfs.engine.chunkstore.places.filesystem import LocalFiles
 
     return FilePlace(LocalFiles(), address.path)
@@ -147,22 +147,24 @@ def _webhdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     from fsspec.config import conf
 
     from tierfs.engine.chunkstore.places import hdfs
-    from tierfs.engine.chunkstore.places.files import FilePlace
+    from tierfs.engine.chunkstore.places.file_place import FilePlace
+    from tierfs.engine.chunkstore.places.webhdfs import WebHdfsFiles
 
     configured = conf.get("webhdfs", {})
     # A name is proof enough for a cluster without Kerberos; HADOOP_USER_NAME is Hadoop's own way to give another.
     who = address.user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     user = None if configured.keys() & {"user", "kerberos", "token"} else who
     port = address.port or _WEBHDFS_PORT
-    files = hdfs.WebHdfsFiles(address.host, port, user, tls=address.scheme == "swebhdfs", settings=settings)
+    files = WebHdfsFiles(address.host, port, user, tls=address.scheme == "swebhdfs", settings=settings)
     return FilePlace(files, address.path, hdfs.encode, hdfs.decode)
 
 
 def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     from tierfs.engine.chunkstore.places import hdfs
-    from tierfs.engine.chunkstore.places.files import FilePlace
+    from tierfs.engine.chunkstore.places.file_place import FilePlace
+    from tierfs.engine.chunkstore.places.native_hdfs import NativeHdfsFiles
 
-    return FilePlace(hdfs.NativeHdfsFiles(address.host, address.port, settings), address.path, hdfs.encode, hdfs.decode)
+    return FilePlace(NativeHdfsFiles(address.host, address.port, settings), address.path, hdfs.encode, hdfs.decode)
 
 
 def _gcs(address: Address, settings: ColdSettings) -> ObjectPlace:
@@ -180,7 +182,7 @@ def _azure(address: Address, settings: ColdSettings) -> ObjectPlace:
 
 
 def _sftp(address: Address, settings: ColdSettings) -> ObjectPlace:
-    from tierfs.engine.chunkstore.places.files import FilePlace
+    from tierfs.engine.chunkstore.places.file_place import FilePlace
     from tierfs.engine.chunkstore.places.sftp import SftpFiles
     from tierfs.engine.chunkstore.places.ssh import SshSessions
 

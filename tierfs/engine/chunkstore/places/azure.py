@@ -25,8 +25,8 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import validate
-from tierfs.engine.chunkstore.directory.read import WantedNames, walk
-from tierfs.engine.chunkstore.places.files import fill, source_steps
+from tierfs.engine.chunkstore.directory.listing import WantedNames, walk
+from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import EtagDiffers, OnReceived, PendingUpload, Source, StoredObject
 
@@ -43,6 +43,8 @@ _NO_RANGE = 416
 _OURS = "t_"
 _CODED = {"-": "_2d", ".": "_2e"}
 _CODE = re.compile("|".join(_CODED.values()))
+
+_Entries = list[tuple[bytes, StoredObject | None]]
 
 
 def encode(name: str) -> str:
@@ -193,9 +195,6 @@ class AzurePlace:
 
         result: _Result = sync(self._fs.loop, wait)
         return result
-
-
-_Entries = list[tuple[bytes, StoredObject | None]]
 
 
 class _Steps:

@@ -12,7 +12,8 @@ from typing import Any
 
 from tierfs.base.system import osio
 from tierfs.base.words.errors import TierfsError, Unavailable
-from tierfs.engine.chunkstore.places.files import FileStatus, fill, source_steps
+from tierfs.engine.chunkstore.places.files import FileStatus
+from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import OnReceived, Source
 

@@ -22,8 +22,8 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import DataLoss, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import validate
-from tierfs.engine.chunkstore.places.files import fill, source_steps
 from tierfs.engine.chunkstore.places.place import listed_after
+from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import EtagDiffers, OnReceived, PendingUpload, Source, StoredObject
 

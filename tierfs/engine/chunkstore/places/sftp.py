@@ -19,8 +19,9 @@ import asyncssh
 
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore.places.files import FileStatus, source_steps
+from tierfs.engine.chunkstore.places.files import FileStatus
 from tierfs.engine.chunkstore.places.ssh import SshSession, SshSessions
+from tierfs.engine.chunkstore.places.steps import source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import OnReceived, Source
 from tierfs.engine.chunkstore.validate import STEP_BYTES

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.engine.chunkstore import protocol, validate
-from tierfs.engine.chunkstore.places.place import ObjectPlace, map_place_errors
+from tierfs.engine.chunkstore import protocol, sequential_read, validate
+from tierfs.engine.chunkstore.places.place import ObjectPlace
+from tierfs.engine.chunkstore.places.place_errors import map_place_errors
 from tierfs.engine.chunkstore.probe import Traits
 
 
@@ -71,7 +72,7 @@ class PlaceStorage:
             stored = sources[piece.name]
             validate.check_etag(piece.name, stored.etag, piece.etag, stored.length_bytes)
             validate.check_range(stored, piece.offset, piece.length_bytes)
-        source = validate.PiecesSource(self, pieces)
+        source = sequential_read.PiecesSource(self, pieces)
         made = self.put(name, source, metadata=metadata, create_only=create_only)
         return protocol.ComposedObject.of(made, client_bytes=made.length_bytes)
 

@@ -1,41 +1,31 @@
-"""One S3 client: botocore for every verb, and the options for urllib3 to read presigned URLs the same way.
-
-One presigned URL serves all ranges of an object for some minutes. It is a credential: it is never logged.
-"""
+"""One S3 client: botocore for every verb, and the options for urllib3 to read presigned URLs the same way."""
 
 from __future__ import annotations
 
 import logging
-import math
-import threading
-from collections import OrderedDict
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import botocore.config
 import botocore.exceptions
 import botocore.loaders
 import botocore.session
-import urllib3
 from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import determine_content_length, get_environ_proxies
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.words.errors import AlreadyExists, TierfsError
 from tierfs.engine.chunkstore.http.tls import TlsClient, system_bundle
 from tierfs.engine.chunkstore.s3 import additions
+from tierfs.engine.chunkstore.s3.credentials import Renewal
 from tierfs.engine.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.engine.chunkstore.s3.location import S3Location
-from tierfs.engine.chunkstore.s3.signature import UrlSigner, learn
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
     from mypy_boto3_s3 import S3Client
-
-_log = logging.getLogger(__name__)
 
 # Accepted by servers other than AWS when no region is configured.
 DEFAULT_REGION = "us-east-1"
@@ -55,50 +45,6 @@ _ASKED_FIRST_BYTES = 256 * 1024
 
 _HTTPS = "https:"
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
-
-
-# Least time between two looks for other credentials: each reads files for some 5 ms (measured).
-_LOOK_S = 1.0
-
-# Requests signed before the credentials changed are refused no later (a guess): each may be repeated.
-_ON_THE_WAY_S = 60.0
-
-
-class Renewal:
-    """Looks for other credentials after a refusal: in the profile's file, as tools that rotate keys replace it.
-
-    Those that expire by themselves (roles, SSO) botocore renews, and those of the environment cannot change.
-    """
-
-    def __init__(self, profile: str | None, held: Credentials | None, clock: Clock | None = None) -> None:
-        """Change `held` in place: the client and all that signs share it."""
-        self._profile = profile
-        self._held = None if isinstance(held, RefreshableCredentials) else held
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._looked_s = self._changed_s = -math.inf
-
-    def renew(self) -> bool:
-        """Return whether the credentials changed just now, or a moment ago by another thread's look."""
-        with self._lock:
-            now_s = self._clock.monotonic_s()
-            if self._held is not None and now_s - self._looked_s >= _LOOK_S:
-                self._looked_s = now_s
-                if self._replace(self._held):
-                    self._changed_s = now_s
-                    _log.info("credentials were refused, and others are used from now on")
-            return now_s - self._changed_s < _ON_THE_WAY_S
-
-    def _replace(self, held: Credentials) -> bool:
-        try:
-            newest = botocore.session.Session(profile=self._profile).get_credentials()
-        except botocore.exceptions.BotoCoreError as exc:
-            _log.warning("credentials were refused, and no others are found: %s", exc)
-            return False
-        if newest is None or newest.get_frozen_credentials() == held.get_frozen_credentials():
-            return False
-        held.access_key, held.secret_key, held.token = newest.access_key, newest.secret_key, newest.token
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,92 +166,3 @@ def _without_signature(record: logging.LogRecord) -> bool:
     """Return whether a vendor's log record is free of signatures."""
     text = record.getMessage()
     return not any(mark in text for mark in _SIGNED)
-
-
-# Validity of a URL at the server; short, because it is a credential for the object.
-_VALID_S = 900
-
-# We stop using it well before it expires, so that clocks may disagree and a queued GET still starts.
-_USED_S = 600
-
-# Cached URLs, about 1 KiB each.
-_MAX_URLS = 4096
-
-
-class _Signing(NamedTuple):
-    """How URLs are signed and where all of them lead, as botocore decided both at once.
-
-    One value, set at once: a thread that signs by the signer of another must find the origin too.
-    """
-
-    origin: str = ""
-    signer: UrlSigner | None = None
-
-
-class SignedUrls:
-    """Signed paths and queries for reading the objects of one location. Thread-safe."""
-
-    def __init__(self, connection: S3Connection, clock: Clock) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._signing = _Signing()
-
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port of all URLs; "" before the first one."""
-        return self._signing.origin
-
-    def target(self, name: str) -> str:
-        """Return the signed path and query for `name`. Raises botocore's errors; call within map_s3_errors."""
-        target = self.signed(name)
-        if target is not None:
-            return target
-        now = self._clock.monotonic_s()
-        target = self._sign(self._connection.location.key(name))
-        with self._lock:
-            self._targets[name] = (now + _USED_S, target)
-            self._targets.move_to_end(name)
-            if len(self._targets) > _MAX_URLS:
-                self._targets.popitem(last=False)
-        return target
-
-    def _sign(self, key: str) -> str:
-        """Sign the first URL with each set of credentials by botocore, and others as that one."""
-        held = self._connection.credentials
-        credentials = None if held is None else held.get_frozen_credentials()
-        signer = self._signing.signer
-        if signer is not None and signer.credentials == credentials:
-            return signer.target(key, self._clock.now_ms())
-        url = self._connection.client.generate_presigned_url(
-            "get_object", Params={"Bucket": self._connection.location.bucket, "Key": key}, ExpiresIn=_VALID_S
-        )
-        origin, target = _split(url)
-        learned = None if credentials is None else learn(url, key, credentials, self._clock.now_ms())
-        with self._lock:
-            self._signing = _Signing(origin, learned)
-        return target
-
-    def signed(self, name: str) -> str | None:
-        """Return a cached path and query that is still valid, or None."""
-        with self._lock:
-            used_until, target = self._targets.get(name, (0.0, ""))
-        return target if used_until > self._clock.monotonic_s() else None
-
-    def forget(self, name: str) -> None:
-        """Have botocore sign again next time; idempotent."""
-        with self._lock:
-            self._targets.pop(name, None)
-            self._signing = self._signing._replace(signer=None)
-
-    def clear(self) -> None:
-        """Forget all URLs."""
-        with self._lock:
-            self._targets.clear()
-
-
-def _split(url: str) -> tuple[str, str]:
-    """Split a URL into scheme and host, and path and query."""
-    parsed = urllib3.util.parse_url(url)
-    return f"{parsed.scheme}://{parsed.netloc}", parsed.request_uri

@@ -20,8 +20,9 @@ from tierfs.engine.chunkstore.http.in_thread import ThreadGets
 from tierfs.engine.chunkstore.http.ranged_get import AnsweredOtherwise
 from tierfs.engine.chunkstore.protocol import RangeUrl
 from tierfs.engine.chunkstore.s3.answer import RangeRead
-from tierfs.engine.chunkstore.s3.client import S3Connection, SignedUrls
+from tierfs.engine.chunkstore.s3.client import S3Connection
 from tierfs.engine.chunkstore.s3.errors import READ, error_of_answer, map_s3_errors
+from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 
 _log = logging.getLogger(__name__)
 
