@@ -13,7 +13,7 @@ from tierfs.base.words.types import ReadPriority
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments.ledgers import make
 from tierfs.reading.entries import EntrySplitter, placed_entries

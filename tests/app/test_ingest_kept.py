@@ -21,7 +21,7 @@ from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments.stat import modified_ns
 from tierfs.faces.cli.commands.ingest_files import _SMALL_FILE_BYTES

@@ -25,7 +25,7 @@ from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.tiering.batch_job import Written
 from tierfs.upkeep.holder import lock
 

@@ -17,7 +17,7 @@ from tierfs.base.words.types import ROOT_DIRECTORY, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal.names import JOURNAL_PREFIX, entry_slot
 from tierfs.engine.journal.objects import read_small
-from tierfs.engine.metadata import changes, policies
+from tierfs.engine.metadata import frames, policies
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import SUMS_KEY
@@ -179,10 +179,8 @@ def test_the_journal_carries_what_this_version_does_not_know(store: TestStore) -
 
 def objects_of_journal(store: TestStore) -> tuple[list[pb.JournalEntry], list[pb.CheckpointPart]]:
     names = [found.name for found in store.cold.list(JOURNAL_PREFIX)]
-    entries = [
-        changes.parse_entry(read_small(store.cold, name), name) for name in names if entry_slot(name) is not None
-    ]
-    parts = [changes.parse_part(read_small(store.cold, name), name) for name in names if ".part-" in name]
+    entries = [frames.parse_entry(read_small(store.cold, name), name) for name in names if entry_slot(name) is not None]
+    parts = [frames.parse_part(read_small(store.cold, name), name) for name in names if ".part-" in name]
     return entries, parts
 
 
@@ -190,7 +188,7 @@ def test_what_only_a_newer_tierfs_reads_or_writes_is_refused_with_the_remedy(sto
     newer = replace(store.segment("cold"), version=2)
     with store.metadata.write() as txn:
         txn.put(SEGMENTS, newer.id.to_bytes(8), newer)
-    name, data = "journal/00000000000000000077", bytearray(changes.frame(pb.JournalEntry(version=2)))
+    name, data = "journal/00000000000000000077", bytearray(frames.frame(pb.JournalEntry(version=2)))
     data[4:8] = (2).to_bytes(4)
     store.cold.put(name, BufferSource(bytes(data)))
     with store.metadata.write() as txn:
@@ -199,7 +197,7 @@ def test_what_only_a_newer_tierfs_reads_or_writes_is_refused_with_the_remedy(sto
     refusals: list[tuple[type[TierfsError], str, Callable[[], object]]] = [
         (PermissionDenied, "can read but not write", lambda: store.append("local", b"x")),
         (DataLoss, "SegmentRecord has format version 2", lambda: store.segment("cold")),
-        (DataLoss, "format version 2", lambda: changes.parse_entry(read_small(store.cold, name), name)),
+        (DataLoss, "format version 2", lambda: frames.parse_entry(read_small(store.cold, name), name)),
     ]
     for error, message, call in refusals:
         with pytest.raises(error, match=message) as refused:

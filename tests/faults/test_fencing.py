@@ -20,7 +20,7 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import checkpoint_slot, slot_name
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import changes, policies
+from tierfs.engine.metadata import frames, policies
 from tierfs.upkeep.holder.status import LocalOnly, local_only
 
 HDFS = pytest.param("webhdfs", marks=pytest.mark.hdfs)
@@ -160,7 +160,7 @@ def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
                 assert isinstance(failed[0], Fenced)
                 void = {name: data for name, data in bucket(storage).items() if name not in before}
                 assert list(void) == [slot_name(500)]
-                assert changes.parse_entry(void[slot_name(500)], "void").store_epoch == 1
+                assert frames.parse_entry(void[slot_name(500)], "void").store_epoch == 1
                 newest = max(slot for name in before if (slot := checkpoint_slot(name)) is not None)
                 assert newest > 500  # where readers start
                 _checkpoint_after_an_append(owner, "c")

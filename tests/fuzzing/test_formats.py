@@ -34,7 +34,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.journal import reader, replay, store_mark
 from tierfs.engine.journal.names import checkpoint_name, slot_name
 from tierfs.engine.ledger.messages import decode
-from tierfs.engine.metadata import changes, entries
+from tierfs.engine.metadata import entries_object, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -106,7 +106,7 @@ def undone(metadata: MetadataStore, apply: Callable[..., object]) -> None:
 
 def framed(payload: bytes) -> bytes:
     """Frame any bytes as an object of the journal is, so that its checksum lets them pass."""
-    return changes._HEADER.pack(changes.MAGIC, 1, crc32c(payload), len(payload)) + payload
+    return frames._HEADER.pack(frames.MAGIC, 1, crc32c(payload), len(payload)) + payload
 
 
 def forms(message: Message, seed: int, count: int, *also: Message) -> Iterator[bytes]:
@@ -125,7 +125,7 @@ def test_entries_of_a_journal(sound: Bucket, metadata: MetadataStore) -> None:
             def apply(txn: WriteTransaction, data: bytes = data, before: int = entry.slot - 1) -> None:
                 for earlier in sound.entries[:before]:
                     replay.apply_entry(txn, earlier)
-                replay.apply_entry(txn, changes.parse_entry(data, slot_name(before + 1)))
+                replay.apply_entry(txn, frames.parse_entry(data, slot_name(before + 1)))
 
             tried(partial(undone, metadata, apply), data, DataLoss)
 
@@ -136,8 +136,8 @@ def test_damaged_checkpoints_are_refused_or_read(sound: Bucket, metadata: Metada
     def apply(part_data: bytes, manifest_data: bytes) -> None:
         def apply_all(txn: WriteTransaction) -> None:
             name = checkpoint_name(sound.manifest.slot)
-            replay.apply_state(txn, changes.parse_part(part_data, name).changes, name)
-            replay.finish_checkpoint(txn, changes.parse_manifest(manifest_data, name))
+            replay.apply_state(txn, frames.parse_part(part_data, name).changes, name)
+            replay.finish_checkpoint(txn, frames.parse_manifest(manifest_data, name))
 
         undone(metadata, apply_all)
 
@@ -158,10 +158,10 @@ def put(name: str, data: bytes, metadata: Mapping[str, str] | None = None) -> Me
 def test_copies_of_entries(sound: Bucket) -> None:
     (name,) = sound.names("ledgers/")
     file = io.BytesIO(sound.data(name))
-    part = entries.first_part(file, name)
+    part = entries_object.first_part(file, name)
     for data in forms(part, 3, 60):
         for segment_id in (part.segment_id, 1):
-            read = partial(entries.decode, io.BytesIO(data), name, SegmentId(segment_id))
+            read = partial(entries_object.decode, io.BytesIO(data), name, SegmentId(segment_id))
             tried(lambda read=read: list(read()), data)
 
 
@@ -194,7 +194,7 @@ def _pack(payloads: bytes, index: bytes) -> bytes:
 
 def test_manifests_of_distributed_writes(sound: Bucket, tmp_path: Path) -> None:
     (name,) = (name for name in sound.names("uploads/") if "manifest" in name)
-    manifest = changes.parse_batch_manifest(sound.data(name), name)
+    manifest = frames.parse_batch_manifest(sound.data(name), name)
     others = [other for other in sound.names("uploads/") if other != name]
     for data in forms(manifest, 7, 30):
         storage = put(name, data)
@@ -207,7 +207,7 @@ def test_dumps_of_metadata(sound: Bucket, metadata: MetadataStore) -> None:
     with metadata.read() as txn:
         file = io.BytesIO()
         dump.write(txn, file, 1)
-    part = changes.parse_dump_part(file.getvalue(), "dump")
+    part = frames.parse_dump_part(file.getvalue(), "dump")
     for data in forms(part, 8, 40):
         tried(lambda data=data: dump.verify(io.BytesIO(data), "dump"), data)
 

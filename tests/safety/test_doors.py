@@ -37,9 +37,10 @@ from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME, check_name, check_range, is_own, read_source
 from tierfs.engine.journal import epochs, store_mark
 from tierfs.engine.journal.names import MAX_SLOT, entry_slot, slot_name
-from tierfs.engine.metadata import changes, untrusted
+from tierfs.engine.metadata import frames, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import MAX_EPOCH, Removal
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
+from tierfs.engine.metadata.record_parts import Removal
 from tierfs.engine.metadata.records import (
     RECORD_VERSION,
     ChecksumRun,
@@ -75,20 +76,20 @@ def object_of_bytes(length: int) -> str:
 
 def parse_version(version: int) -> None:
     payload = pb.JournalEntry().SerializeToString()
-    changes.parse_entry(changes._HEADER.pack(changes.MAGIC, version, crc32c(payload), len(payload)) + payload, "e")
+    frames.parse_entry(frames._HEADER.pack(frames.MAGIC, version, crc32c(payload), len(payload)) + payload, "e")
 
 
 def parse_flipped(bit: int) -> None:
-    data = bytearray(changes.frame(pb.JournalEntry(slot=4)))
+    data = bytearray(frames.frame(pb.JournalEntry(slot=4)))
     data[-1] ^= bit
-    changes.parse_entry(bytes(data), "e")
+    frames.parse_entry(bytes(data), "e")
 
 
 def frame_of(length: int) -> None:
     """Frame a message of exactly so many bytes."""
     entry = pb.JournalEntry(attempt="a" * (length - 100))
-    entry.attempt += "a" * (length - changes._HEADER.size - entry.ByteSize())
-    assert len(changes.frame(entry)) == length
+    entry.attempt += "a" * (length - frames._HEADER.size - entry.ByteSize())
+    assert len(frames.frame(entry)) == length
 
 
 def check_owned(name: str) -> None:
@@ -226,11 +227,11 @@ DOORS: dict[str, tuple[Callable[[Any], object], Any, Any]] = {
         4,
     ),
     "the size of a journal object": (
-        lambda length: changes.check_size("o", length),
-        changes.MAX_OBJECT_BYTES,
-        changes.MAX_OBJECT_BYTES + 1,
+        lambda length: frames.check_size("o", length),
+        frames.MAX_OBJECT_BYTES,
+        frames.MAX_OBJECT_BYTES + 1,
     ),
-    "a framed message": (frame_of, changes.MAX_OBJECT_BYTES, changes.MAX_OBJECT_BYTES + 1),
+    "a framed message": (frame_of, frames.MAX_OBJECT_BYTES, frames.MAX_OBJECT_BYTES + 1),
     "the version of a frame": (parse_version, RECORD_VERSION, RECORD_VERSION + 1),
     "the bytes of a frame": (parse_flipped, 0, 1),
     "the size of a chunk": (

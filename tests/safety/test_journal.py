@@ -25,10 +25,11 @@ from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.journal.store_mark import StoreMark
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import CheckpointIntent, PublishIntent, first_of
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_BATCH, BatchRecord
+from tierfs.engine.metadata.batch_records import MAX_BATCH, BatchRecord
+from tierfs.engine.metadata.epoch_numbers import first_of
+from tierfs.engine.metadata.journal_state import CheckpointIntent, PublishIntent
 from tierfs.engine.metadata.records import RECORD_VERSION, LocationRecord
 from tierfs.engine.metadata.store import new_id
 
@@ -41,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def put(storage: MemoryStorage, at: int, slot: int, epoch: int) -> StoredObject:
     entry = pb.JournalEntry(version=RECORD_VERSION, store_id="s", store_epoch=epoch, slot=slot, attempt="a")
-    return storage.put(slot_name(at), BufferSource(changes.frame(entry)))
+    return storage.put(slot_name(at), BufferSource(frames.frame(entry)))
 
 
 def journal(*entries: tuple[int, int]) -> MemoryStorage:
@@ -75,7 +76,7 @@ def test_an_entry_is_that_of_its_name(slot: int) -> None:
 def test_a_checkpoint_is_that_of_its_name_and_knows_each_part(slot: int, sums: int) -> None:
     storage = MemoryStorage()
     manifest = pb.CheckpointManifest(version=RECORD_VERSION, slot=slot, parts=1, part_crc32c=range(sums))
-    item = storage.put(checkpoint_name(1), BufferSource(changes.frame(manifest)))
+    item = storage.put(checkpoint_name(1), BufferSource(frames.frame(manifest)))
     with refused((slot, sums) != (1, 1), DataLoss, "contradicts itself"):
         assert reader.read_manifest(storage, item).slot == 1
 
@@ -120,7 +121,7 @@ def test_a_reader_starts_over_where_slots_may_have_been_superseded(
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_part_is_that_of_its_manifest(same: bool) -> None:
-    storage, data = MemoryStorage(), changes.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
+    storage, data = MemoryStorage(), frames.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
     item = storage.put(f"{checkpoint_name(1)}.part", BufferSource(data))
     with refused(not same, DataLoss, "checksum"):
         manifest = pb.CheckpointManifest(part_crc32c=[crc32c(data) ^ (not same)])
@@ -128,24 +129,24 @@ def test_a_part_is_that_of_its_manifest(same: bool) -> None:
 
 
 def test_a_listed_size_is_checked_before_memory_is_taken() -> None:
-    item = StoredObject(slot_name(1), changes.MAX_OBJECT_BYTES + 1, "e", 0)
+    item = StoredObject(slot_name(1), frames.MAX_OBJECT_BYTES + 1, "e", 0)
     with pytest.raises(DataLoss, match="at most"):
         reader.read_entry(MemoryStorage(), item)
 
 
 RECORD = BatchRecord(application="app", batch="7", job="0" * 32)
 MARKER = batch_markers.marker_name(RECORD, 1)
-PART = changes.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
+PART = frames.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
 
 READS: dict[str, tuple[str, bytes, Callable[[Any, StoredObject], object]]] = {
     "entry": (
         slot_name(1),
-        changes.frame(pb.JournalEntry(version=RECORD_VERSION, store_id="s", slot=1)),
+        frames.frame(pb.JournalEntry(version=RECORD_VERSION, store_id="s", slot=1)),
         reader.read_entry,
     ),
     "manifest": (
         checkpoint_name(1),
-        changes.frame(pb.CheckpointManifest(version=RECORD_VERSION, store_id="s", slot=1)),
+        frames.frame(pb.CheckpointManifest(version=RECORD_VERSION, store_id="s", slot=1)),
         reader.read_manifest,
     ),
     "part": (
@@ -155,7 +156,7 @@ READS: dict[str, tuple[str, bytes, Callable[[Any, StoredObject], object]]] = {
     ),
     "marker": (
         MARKER,
-        changes.frame(pb.BatchMarker(version=RECORD_VERSION, application="app", batch="7")),
+        frames.frame(pb.BatchMarker(version=RECORD_VERSION, application="app", batch="7")),
         lambda storage, item: batch_markers.read_marker(storage, item.name),
     ),
 }
@@ -181,7 +182,7 @@ def test_a_marker_is_of_its_name_and_of_possible_versions(wrong: str) -> None:
         committed=[pb.VersionRange(first=1, last=MAX_BATCH + (wrong == "versions"))],
         forgotten=MAX_BATCH + (wrong == "forgotten"),
     )
-    storage.put(MARKER, BufferSource(changes.frame(marker)))
+    storage.put(MARKER, BufferSource(frames.frame(marker)))
     with refused(wrong != "nothing", DataLoss):
         assert batch_markers.read_marker(storage, MARKER)[1] == "app"
 
@@ -228,7 +229,7 @@ def test_entries_end_at_their_size(store: TestStore, monkeypatch: pytest.MonkeyP
     with store.holding() as work:
         assert work.publish() > 10
     for stored in store.cold.list("journal/"):
-        entry = changes.parse_entry(read_small(store.cold, stored.name), stored.name)
+        entry = frames.parse_entry(read_small(store.cold, stored.name), stored.name)
         for change in entry.changes:
             change.ClearField("sequence")  # as in the queue, whose rows are measured
         assert sum(change.ByteSize() for change in entry.changes) <= 400

@@ -20,7 +20,7 @@ from tierfs.base.words.types import ROOT_DIRECTORY, AttemptId, ChunkState, Locat
 from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata import directories, frames, tables
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
 from tierfs.engine.metadata.untrusted import MAX_OFFSET
@@ -270,6 +270,6 @@ def test_parts_of_a_manifest_are_as_large_as_readers_accept(store: TestStore, mo
     monkeypatch.setattr(batch_job, "_PART_BYTES", 300)
     Driver(store).write({f"out/{number:03d}": b"abc" for number in range(20)})
     names = [one.name for one in store.cold.list("uploads/") if batch_job.is_manifest(one.name)]
-    parts = [changes.parse_batch_manifest(read_small(store.cold, name), name) for name in names]
+    parts = [frames.parse_batch_manifest(read_small(store.cold, name), name) for name in names]
     assert sum(len(part.segments) for part in parts) == 20
     assert all(sum(each.ByteSize() for each in part.segments) <= 300 for part in parts)

@@ -29,7 +29,8 @@ from tierfs.base.words.types import (
     Tier,
 )
 from tierfs.engine.metadata import checksums, tables
-from tierfs.engine.metadata.layout import HeldObject, PlacedChunk
+from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.placements import HeldObject
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.pipeline.scan.extents import Copy, Extent
 from tierfs.reading.cold_path import ColdPath

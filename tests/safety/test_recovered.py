@@ -21,9 +21,9 @@ from tierfs.app.recovery.rebuild_segment import _MAX_SEGMENT_ID, FoundObject, ch
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal.objects import read_small
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 
 FOUND = FoundObject("o", "e", 0, "0" * 32, 1, "a/s", 0, 4, 1, "a" * 32, None)
 
@@ -51,9 +51,9 @@ def test_a_manifest_is_believed_as_far_as_it_agrees_with_what_is_there(
     Driver(store).write({"out/a": b"abc", "out/b": b"de"})
     store.settle()
     (name,) = [one.name for one in store.cold.list("uploads/") if "manifest-" in one.name]
-    manifest = changes.parse_batch_manifest(read_small(store.cold, name), name)
+    manifest = frames.parse_batch_manifest(read_small(store.cold, name), name)
     change(manifest)
-    store.cold.put(name, BufferSource(changes.frame(manifest)), create_only=False)
+    store.cold.put(name, BufferSource(frames.frame(manifest)), create_only=False)
     found = list(batch_objects(store.cold, store.cold.list("uploads/"), tmp_path / "found", []))
     assert len([one for one in found if isinstance(one, FoundObject)]) == linked
 

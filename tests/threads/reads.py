@@ -31,7 +31,7 @@ from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.signature import UrlSigner
 from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.in_flight import Buffers
 from tierfs.reading.cache.cache import DiskCache

@@ -11,21 +11,12 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.engine.ledger import independent
-from tests.ledgers import (
-    ROOMY,
-    cold_entries,
-    ledger_names,
-    new_ledger,
-    offload,
-    offloader,
-    record,
-    written,
-)
+from tests.ledgers import ROOMY, cold_entries, ledger_names, new_ledger, offload, offloader, record, written
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
 from tierfs.base.words.types import ChunkState, SegmentId, Tier
 from tierfs.engine.journal.objects import read_small
-from tierfs.engine.metadata import chain_edits, entries
+from tierfs.engine.metadata import chain_edits, entries, entries_object
 from tierfs.engine.metadata.entries import StoredEntries
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -247,8 +238,8 @@ def test_rows_whose_copy_is_damaged_on_its_way_are_read_again_and_not_made_from_
     segment_id = store.segment(name).id
     with store.metadata.write() as txn:
         entries.remove(txn, segment_id)
-    storage.damage(-1, of=entries.ENTRIES_PREFIX)
+    storage.damage(-1, of=entries_object.ENTRIES_PREFIX)
     storage.reads.clear()
     assert EntryRows(store.metadata, store.cold, store.metadata.write).restore([segment_id]) == []
-    assert {read.name for read in storage.reads if not read.name.startswith(entries.ENTRIES_PREFIX)} == set()
+    assert {read.name for read in storage.reads if not read.name.startswith(entries_object.ENTRIES_PREFIX)} == set()
     assert cold_entries(store, name) == THREE_BLOCKS

@@ -19,7 +19,7 @@ from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, TierfsError
 from tierfs.engine.metadata import changes, directories, policies, tables
-from tierfs.engine.metadata.journal_state import NOT_REPEATED, AdoptionTimer
+from tierfs.engine.metadata.record_parts import NOT_REPEATED, AdoptionTimer
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.upkeep.holder.failures import Failures

@@ -24,9 +24,8 @@ from tierfs.base.system import deadlines
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
-from tierfs.engine.metadata import batches
-from tierfs.engine.metadata import store as fence
-from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.engine.metadata import batches, store_ownership
+from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.tiering.batch_job import BatchJobs, Written
 from tierfs.upkeep.holder.lock import HeldElsewhere
 from tierfs.upkeep.holder.verbs import holding
@@ -135,7 +134,7 @@ def _jobs(store: Store) -> BatchJobs:
 def _require_owner(store: Store) -> None:
     """Confirm at the bucket that it is ours, unless there is a holder, which does that itself."""
     with store.metadata.read() as txn:
-        fence.require_owner(txn.store)
+        store_ownership.require_owner(txn.store)
     try:
         with holding(store, _WHAT) as work:
             work.publisher.require_ownership()
@@ -183,7 +182,7 @@ def _wait_for_journal(store: Store, sequence: int, what: str, remedy: str) -> No
         if not _is_published(store, sequence):
             failed = verbs.settle(store)
         with store.metadata.read() as txn:
-            fence.require_owner(txn.store)
+            store_ownership.require_owner(txn.store)
         if _is_published(store, sequence):
             return
         if deadlines.within(pause_s) < pause_s:

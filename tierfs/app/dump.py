@@ -22,7 +22,7 @@ from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.base.words.types import LocationId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.journal import cold_identity
-from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata import store_ownership
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.tiering.backup import segment
@@ -95,7 +95,7 @@ def dump_segment(store: Store, name: str, report: OnProgress = unseen) -> Segmen
     with place.changing(store.paths, store.clock):
         with store.metadata.read() as txn:
             record = txn.store
-        fence.require_owner(record)
+        store_ownership.require_owner(record)
         storage = store.cold_work("a dump to the bucket").cold.storage
         cold_identity.examine(storage, record)
         return segment.dump_segment(store.metadata, storage, name, report)

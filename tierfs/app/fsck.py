@@ -17,8 +17,7 @@ from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDen
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.publish import PROOF_S
-from tierfs.engine.metadata import changes, directories, tables
-from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata import changes, directories, store_ownership, tables
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.tiering.garbage.strays import MetadataMark
@@ -39,7 +38,7 @@ from tierfs.upkeep.holder.lock import hold
 def tools(store: Store, may_lose: MayLose) -> MendTools:
     """Return the tools for one open store. Raises Fenced where the store may change nothing."""
     with store.metadata.read() as txn:
-        fence.require_owner(txn.store)
+        store_ownership.require_owner(txn.store)
     return MendTools(
         metadata=store.metadata,
         files=store.files,

@@ -35,7 +35,7 @@ from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.single_object import MagicWords, plan_object
 from tierfs.engine.ledger.transforms import Transform
 from tierfs.engine.metadata import chains, directories, empty_ledgers, entries, policies
-from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import new_id
 from tierfs.engine.segments.ledgers import require_below

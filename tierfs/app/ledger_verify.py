@@ -23,7 +23,7 @@ from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import FIRST_PART_ID, LedgerIndex
 from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import chains, checksums, empty_ledgers, entries, policies
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.segments.ledgers import require_below

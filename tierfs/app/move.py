@@ -28,8 +28,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata import policies, tables
-from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata import policies, store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.tiering.relocate import Copied, TierCopy
@@ -57,7 +56,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
     """
     before = place.of_store(store.metadata, "move")
     with store.metadata.read() as txn:
-        fence.require_owner(txn.store)
+        store_ownership.require_owner(txn.store)
     after = place.moved(before, wanted)
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
         raise InvalidRequest(f"the cold tier is at {policies.told(before)} already")

@@ -16,8 +16,8 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words import names
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.metadata.journal_state import IngestedFile
-from tierfs.engine.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
+from tierfs.engine.metadata.batch_records import NO_FILE, UploadedSegment
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 

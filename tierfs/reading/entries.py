@@ -9,7 +9,7 @@ from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.types import MIB, ByteRange, SegmentId
 from tierfs.engine.metadata import entries
 from tierfs.engine.metadata.entries import PlacedEntry
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.engine.metadata.store import MetadataStore
 
 # Rows read in one snapshot, so that none stays open for long.

@@ -12,7 +12,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.ledger.block_reader import DecoderSource, EntryBatch, scan_batches
 from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.ledger_objects import Pieces, batches, layout, read_index
 

@@ -20,7 +20,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.engine.metadata import entries
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 

@@ -20,9 +20,9 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import chain_edits, chains, tables
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.reading.verified import VerifiedReader
 
 log = logging.getLogger(__name__)

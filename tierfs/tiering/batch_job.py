@@ -27,9 +27,9 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, 
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import batch_markers
-from tierfs.engine.metadata import batches, chains, changes, directories, policies, store
+from tierfs.engine.metadata import batches, chains, directories, frames, policies, store_ownership
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
@@ -85,7 +85,7 @@ def put_manifest(
     named = [f"{job_prefix(record.job)}manifest-{attempt}-{part.part:06d}" for part in parts]
     for name, part in zip(named, parts, strict=True):
         part.parts = len(parts)
-        storage.put(name, BufferSource(changes.frame(part)), metadata={ATTEMPT_KEY: attempt})
+        storage.put(name, BufferSource(frames.frame(part)), metadata={ATTEMPT_KEY: attempt})
     return named
 
 
@@ -151,7 +151,7 @@ class BatchJobs:
     def require_possible(self, into: str) -> None:
         """Raise as `begin` would, without writing an intent."""
         with self._metadata.read() as txn:
-            store.require_owner(txn.store)
+            store_ownership.require_owner(txn.store)
             _policy(txn, into)
 
     def commit(

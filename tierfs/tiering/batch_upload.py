@@ -21,8 +21,8 @@ from tierfs.base.words.types import MIB, AttemptId
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.metadata import checksums
-from tierfs.engine.metadata.journal_state import IngestedFile
-from tierfs.engine.metadata.ledger_and_batch_records import NO_FILE, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.batch_records import NO_FILE, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.objects import JOBS_PREFIX

@@ -15,9 +15,9 @@ from typing import Any
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS, TOUCHES
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.tiering.offload_queue import Ordered
 
 # Rows that a pass over all segments reads at once: some 2 ms.

@@ -22,11 +22,11 @@ from tierfs.base.words.types import LocationId, SegmentId, Tier
 from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata.directories import Named
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering import consolidate_plan
 from tierfs.tiering import consolidate_plan as policy
 from tierfs.tiering.changed_segments import ChangedSegments

@@ -12,12 +12,12 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.types import ChunkState, SegmentId, SegmentKind, SegmentStatus
 from tierfs.engine.metadata import directories, sums, tables
+from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,

@@ -13,14 +13,14 @@ from dataclasses import replace
 from tierfs.base.words import names
 from tierfs.base.words.types import SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, directories, sums, tables
-from tierfs.engine.metadata.journal_state import NOT_REMOVED
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.record_parts import NOT_REMOVED
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message
 from tierfs.tiering.candidates import (
     OffloadAction,
     action_ended_ms,

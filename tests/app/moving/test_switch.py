@@ -23,7 +23,7 @@ from tierfs.engine.journal import publish, store_mark
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.store_mark import StoreMark
-from tierfs.engine.metadata import changes, tables
+from tierfs.engine.metadata import changes, frames, tables
 from tierfs.engine.metadata.environment import open_environment
 from tierfs.engine.metadata.records import IntentRecord, LocationRecord
 from tierfs.engine.metadata.tables import INTENTS, LOCATIONS
@@ -301,7 +301,7 @@ def test_a_job_that_writes_to_the_place_before_is_given_up(store: TestStore) -> 
 def test_a_place_that_another_owner_has_written_to(store: TestStore, target: ScriptedStorage) -> None:
     with store.metadata.read() as txn:
         taken = changes.takeover_entry(txn.store, txn.store.store_epoch + 1, "a" * 32, place_of(store), "host", 1)
-    target.put(slot_name(taken.slot + 1), BufferSource(changes.frame(taken)))
+    target.put(slot_name(taken.slot + 1), BufferSource(frames.frame(taken)))
     with pytest.raises(WrongColdTier, match="another owner"):
         switch(store)
     assert place_of(store).url == "memory:"
@@ -362,7 +362,7 @@ def test_a_place_that_another_owner_writes_to_as_the_last_objects_are_copied(
                 epoch = txn.store.store_epoch + 1
                 taken = changes.takeover_entry(txn.store, epoch, "a" * 32, place_of(store), "host", 1)
             with suppress(AlreadyExists):
-                target.inner.put(slot_name(taken.slot + 9), BufferSource(changes.frame(taken)))
+                target.inner.put(slot_name(taken.slot + 9), BufferSource(frames.frame(taken)))
 
     with ThreadPoolExecutor(1) as pool:
         busy = Busy(store, pool, target, monkeypatch)

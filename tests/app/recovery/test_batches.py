@@ -20,7 +20,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal import batch_markers, publish
 from tierfs.engine.journal.batch_markers import parse_name
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata.ledger_and_batch_records import BatchState
+from tierfs.engine.metadata.batch_records import BatchState
 from tierfs.engine.segments import batch_commit
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}

@@ -16,7 +16,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ObjectId, Tier
 from tierfs.engine.journal import reader
 from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
-from tierfs.engine.metadata import chains, changes, checksums, directories, tables
+from tierfs.engine.metadata import chains, changes, checksums, directories, frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
@@ -78,7 +78,7 @@ def test_entries_of_a_large_object_can_be_read_and_say_the_same(
         assert pb.Change.FromString(rows[holder.linked_sequence]).HasField("cold_link")
     store.cold_work().publish()
     sizes = [item.length_bytes for item in store.cold.list(JOURNAL_PREFIX)]
-    assert max(sizes) <= changes.MAX_OBJECT_BYTES
+    assert max(sizes) <= frames.MAX_OBJECT_BYTES
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         apply_all(copy, entries_of(store.cold))
         with copy.read() as txn, store.metadata.read() as own:
@@ -129,7 +129,7 @@ def test_dumps_of_a_large_object_can_be_read(store: TestStore, object_id: int) -
 def test_what_no_reader_would_take_is_not_written(store: TestStore) -> None:
     before = [item.name for item in store.cold.list("")]
     with store.metadata.write() as txn:
-        row = pb.Change(policy=pb.PolicyRecord(settings={"x": "y" * changes.MAX_OBJECT_BYTES}))
+        row = pb.Change(policy=pb.PolicyRecord(settings={"x": "y" * frames.MAX_OBJECT_BYTES}))
         txn.add_to_outbox(row.SerializeToString())
     with pytest.raises(InvalidRequest, match=r"JournalEntry has 8388\d{3} bytes; readers take at most 8388608"):
         store.cold_work().publish()

@@ -24,7 +24,7 @@ from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.objects import read_small
-from tierfs.engine.metadata import changes, directories, entries
+from tierfs.engine.metadata import directories, entries, entries_object, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.upkeep.check.findings import Kind, Mend
@@ -199,10 +199,10 @@ def test_another_ledgers_copy_is_refused(store: TestStore) -> None:
     names = [new_ledger(store, PAYLOADS) for _ in range(2)]
     with store.metadata.read() as txn:
         first, second = (store.segment(name).id for name in names)
-        data = entries.encode(store.metadata.store_id, first, entries.runs(txn, first))
-    assert list(entries.decode(io.BytesIO(data), "copy", first))
+        data = entries_object.encode(store.metadata.store_id, first, entries.runs(txn, first))
+    assert list(entries_object.decode(io.BytesIO(data), "copy", first))
     with pytest.raises(DataLoss, match=f"is of ledger {first}, not {second}"):
-        list(entries.decode(io.BytesIO(data), "copy", second))
+        list(entries_object.decode(io.BytesIO(data), "copy", second))
 
 
 def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStore) -> None:
@@ -248,14 +248,14 @@ def test_a_ledger_that_nothing_proves_to_be_ours_is_listed(store: TestStore, tmp
     mark(store)
     lose_journal(store.cold)
     (copy,) = (item.name for item in store.cold.list("ledgers/"))
-    part = entries.first_part(io.BytesIO(read_small(store.cold, copy)), copy)
+    part = entries_object.first_part(io.BytesIO(read_small(store.cold, copy)), copy)
     if harm == "copy of another store":
         part.store_id = "f" * 32
     elif harm == "copy of an adopted ledger":
         part.ClearField("path")
     store.cold.delete(copy)
     if harm != "copy gone":
-        data = changes.frame(part) if harm != "copy damaged" else b"TFSJ" + b"\xff" * 30
+        data = frames.frame(part) if harm != "copy damaged" else b"TFSJ" + b"\xff" * 30
         store.cold.put(copy, BufferSource(data))
     copy_tier(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:

@@ -18,7 +18,7 @@ from tierfs.base.words.errors import DataLoss, Fenced, Unavailable
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, slot_name
-from tierfs.engine.metadata import journal_state, policies
+from tierfs.engine.metadata import epoch_numbers, policies
 from tierfs.upkeep.check.journal import JournalCheck
 
 KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
@@ -75,7 +75,7 @@ def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
     with rebuilt(tmp_path / "new", storage) as new:
         with new.store.metadata.read() as txn:
             slots = [slot for item in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(item.name)) is not None]
-            assert min(slots) == journal_state.first_of(txn.store.store_epoch), "where no older owner can come"
+            assert min(slots) == epoch_numbers.first_of(txn.store.store_epoch), "where no older owner can come"
         segments = {name: data for name, data in objects(storage).items() if name.startswith("segments/")}
         with pytest.raises(Fenced, match="another store owns the bucket"):
             RETURNS["gc --delete"](old)
@@ -101,7 +101,7 @@ def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage:
         with recovered(tmp_path / "again", storage) as again:
             assert again.store.read("a") == b"abcdefghijkl"
             with again.store.metadata.read() as txn:
-                assert txn.store.next_id > journal_state.first_of(txn.store.store_epoch - 1)
+                assert txn.store.next_id > epoch_numbers.first_of(txn.store.store_epoch - 1)
 
 
 def test_replicas_follow_a_recovery_from_objects_by_themselves(

@@ -13,7 +13,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import replay
 from tierfs.engine.journal.names import checkpoint_slot, entry_slot, slot_name
 from tierfs.engine.journal.objects import read_small
-from tierfs.engine.metadata import chains, changes, directories, tables
+from tierfs.engine.metadata import chains, directories, frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -25,7 +25,7 @@ from tierfs.engine.segments import trash
 def entries_of(cold: ChunkStorage) -> list[pb.JournalEntry]:
     """Return the journal's entries, oldest first."""
     slots = [slot for found in cold.list("journal/") if (slot := entry_slot(found.name)) is not None]
-    return [changes.parse_entry(read_small(cold, slot_name(slot)), slot_name(slot)) for slot in slots]
+    return [frames.parse_entry(read_small(cold, slot_name(slot)), slot_name(slot)) for slot in slots]
 
 
 def checkpoints_of(cold: ChunkStorage) -> list[int]:
@@ -42,7 +42,7 @@ def forge(store: TestStore, *bodies: pb.Change) -> str:
     entry = pb.JournalEntry(
         version=1, store_id=store.metadata.store_id, store_epoch=1, slot=slot, first_sequence=first, changes=bodies
     )
-    store.cold.put(slot_name(slot), BufferSource(changes.frame(entry)))
+    store.cold.put(slot_name(slot), BufferSource(frames.frame(entry)))
     return slot_name(slot)
 
 

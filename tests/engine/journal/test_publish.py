@@ -21,7 +21,7 @@ from tierfs.engine.journal.names import checkpoint_name, checkpoint_slot, entry_
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes as journal
-from tierfs.engine.metadata import directories
+from tierfs.engine.metadata import directories, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 
@@ -37,12 +37,12 @@ def slots(store: TestStore) -> list[int]:
 
 def entries(store: TestStore) -> list[pb.JournalEntry]:
     names = [slot_name(slot) for slot in slots(store)]
-    return [journal.parse_entry(read_small(store.cold, name), name) for name in names]
+    return [frames.parse_entry(read_small(store.cold, name), name) for name in names]
 
 
 def put_entry(store: TestStore, slot: int, *, epoch: int, attempt: str = "x") -> None:
     entry = pb.JournalEntry(version=1, store_id=store.metadata.store_id, store_epoch=epoch, slot=slot, attempt=attempt)
-    store.cold.put(slot_name(slot), BufferSource(journal.frame(entry)))
+    store.cold.put(slot_name(slot), BufferSource(frames.frame(entry)))
 
 
 def test_the_first_entry_begins_the_epoch_and_names_every_change_once(store: TestStore) -> None:
@@ -130,10 +130,10 @@ def test_checkpoints_hold_the_state_and_retire_old_slots(tmp_path: Path) -> None
         checkpoints = [slot for name in found if (slot := checkpoint_slot(name)) is not None]
         assert len(checkpoints) == 2
         assert min(slots(store)) == checkpoints[0] + 1
-        newest = journal.parse_manifest(read_small(store.cold, checkpoint_name(checkpoints[1])), "manifest")
+        newest = frames.parse_manifest(read_small(store.cold, checkpoint_name(checkpoints[1])), "manifest")
         parts = [name for name in found if part_of(name) == (newest.slot, newest.attempt)]
         assert len(parts) == newest.parts
-        changes = [c for name in parts for c in journal.parse_part(read_small(store.cold, name), name).changes]
+        changes = [c for name in parts for c in frames.parse_part(read_small(store.cold, name), name).changes]
         with store.metadata.read() as txn:
             live = [change.SerializeToString(deterministic=True) for change in journal.state_changes(txn)]
         assert set(change.SerializeToString(deterministic=True) for change in changes) <= set(live) | {b""}
@@ -177,7 +177,7 @@ def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypat
 
     def and_another_comes(self: Any, intent: Any, meter: Any) -> pb.CheckpointManifest:
         other = pb.CheckpointManifest(version=1, store_id=store.metadata.store_id, slot=intent.slot, attempt="other")
-        store.cold.put(checkpoint_name(intent.slot), BufferSource(journal.frame(other)))
+        store.cold.put(checkpoint_name(intent.slot), BufferSource(frames.frame(other)))
         return written(self, intent, meter)
 
     monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)

@@ -24,9 +24,9 @@ from tierfs.engine.journal.names import (
     part_of,
     slot_name,
 )
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import MAX_EPOCH, epoch_of
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH, epoch_of
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.check.findings import Kind, Severity
 
@@ -119,12 +119,12 @@ def test_an_impossible_change_is_named_by_its_slot_with_what_to_do(store: TestSt
     entry = pb.JournalEntry(
         version=1, store_id=store.metadata.store_id, store_epoch=1, slot=slot, first_sequence=sequence, changes=[bad]
     )
-    put(store, slot_name(slot), changes.frame(entry))
+    put(store, slot_name(slot), frames.frame(entry))
     for read in (recover, refresh):
         with pytest.raises(DataLoss) as refused:
             read(store, tmp_path / read.__name__)
         assert slot_name(slot) in str(refused.value)
-        assert changes.RESTORE in (refused.value.remedy or "")
+        assert frames.RESTORE in (refused.value.remedy or "")
 
 
 NEW_STORE = new_id()

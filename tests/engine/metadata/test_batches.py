@@ -14,7 +14,7 @@ from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.engine.journal import replay
 from tierfs.engine.metadata import batches, changes
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord, BatchState
+from tierfs.engine.metadata.batch_records import BatchRecord, BatchState
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import BATCHES
 

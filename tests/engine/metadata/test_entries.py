@@ -10,7 +10,7 @@ from tests.stores import TestStore
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, SegmentId
 from tierfs.engine.metadata import entries, tables
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.tables import ENTRIES
 
 LEDGER, NEXT = SegmentId(7), SegmentId(8)

@@ -107,10 +107,10 @@ def test_a_waiting_writer_names_the_holder(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append(f"held by process {os.getpid()}")
-    monkeypatch.setattr("tierfs.engine.metadata.host.WARN_AFTER_S", 0.0)
-    monkeypatch.setattr("tierfs.engine.metadata.host._POLL_S", 0.01)
+    monkeypatch.setattr("tierfs.engine.metadata.write_watch.WARN_AFTER_S", 0.0)
+    monkeypatch.setattr("tierfs.engine.metadata.write_watch._POLL_S", 0.01)
     warned = threading.Event()
-    monkeypatch.setattr("tierfs.engine.metadata.host.log.warning", lambda *_: warned.set())
+    monkeypatch.setattr("tierfs.engine.metadata.write_watch.log.warning", lambda *_: warned.set())
     waiting = threading.Thread(target=lambda: store.write().__enter__().__class__)
     with store.write() as txn:
         txn.touch(inode=1)

@@ -18,7 +18,7 @@ from tests.ledgers import new_ledger
 from tests.stores import TestStore, open_test_store
 from tierfs.engine.ledger.metadata import LedgerInfo, ManagedLedgerInfo, join_uuid
 from tierfs.engine.metadata import changes, entries, policies
-from tierfs.engine.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.engine.metadata.ledger_records import OffloadProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments import pulsar_info
 

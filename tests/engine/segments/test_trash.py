@@ -14,7 +14,7 @@ from tests.stores import TestStore
 from tests.upkeep.check.looking import findings
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
 from tierfs.engine.metadata import directories, policies, untrusted
-from tierfs.engine.metadata.journal_state import NOT_REMOVED
+from tierfs.engine.metadata.record_parts import NOT_REMOVED
 from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.engine.segments import trash
 from tierfs.engine.segments.delete import Deletion

@@ -153,7 +153,7 @@ def test_two_programs_do_not_offload_one_ledger(store: tierfs.Store) -> None:
             elsewhere._record(elsewhere._find(ledger.ledger_id)[0], uuid, other)
             super().offload(ledger, uuid, extra_metadata)
 
-    from tierfs.engine.metadata.ledger_and_batch_records import OffloadProgress
+    from tierfs.engine.metadata.ledger_records import OffloadProgress
 
     other = OffloadProgress.begun(uuid4(), "another")
     with store.managed_ledger("topic", offloader=Meddled()) as managed:

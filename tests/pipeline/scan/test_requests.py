@@ -24,7 +24,7 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.chunkstore.wrappers import Wrapped
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS as OBJECTS_TABLE
 from tierfs.pipeline.scan import extents, in_flight

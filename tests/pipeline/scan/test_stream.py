@@ -26,7 +26,7 @@ from tierfs.app.sources import open_source
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
+from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
 from tierfs.engine.segments import ledgers, trash
 from tierfs.pipeline.scan.batches import read_blocks, read_entries
 from tierfs.pipeline.scan.extents import Place, PlaceConnections

@@ -17,7 +17,7 @@ from tierfs.app import store as app
 from tierfs.base.bytes.parallel import Meter
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.pipeline.scan.selection import Selection, select
 from tierfs.tiering.adoption.ledger_read import LostRows, lost_rows, rescan
 

@@ -20,7 +20,7 @@ from tests.tiering.adoption.pulsar import TOPIC, VERSION, attempt, in_memory, of
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.metadata import entries
+from tierfs.engine.metadata import entries, entries_object
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import ENTRIES, GARBAGE, INTENTS, LEDGERS, OBJECTS, SEGMENTS
 from tierfs.reading import ledger_objects
@@ -73,7 +73,7 @@ def test_our_bucket_gets_a_copy_of_the_rows_and_theirs_gets_nothing(store: TestS
     store.cold.read_into(copy, 0, memoryview(data))
     with store.metadata.read() as txn:
         expected = list(entries.runs(txn, store.segment(NAME).id))
-    assert list(entries.decode(io.BytesIO(data), copy, store.segment(NAME).id)) == expected
+    assert list(entries_object.decode(io.BytesIO(data), copy, store.segment(NAME).id)) == expected
     assert [(one.name, one.etag) for one in theirs.list("")] == before
     assert rows(store)[INTENTS.name] == 0
 

@@ -8,7 +8,7 @@ from tests.stores import TestStore
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.bytes.parallel import Progress
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata import directories, frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.tables import (
     CHECKSUMS,
@@ -52,7 +52,7 @@ def dumped(store: TestStore) -> list[pb.SegmentDump]:
 
 def framed(payload: bytes) -> bytes:
     """Return the bytes as a whole message, whatever they are."""
-    return changes._HEADER.pack(changes.MAGIC, 1, crc32c(payload), len(payload)) + payload
+    return frames._HEADER.pack(frames.MAGIC, 1, crc32c(payload), len(payload)) + payload
 
 
 def put(store: TestStore, data: bytes, segment_id: int) -> str:

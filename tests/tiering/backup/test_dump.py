@@ -12,8 +12,8 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss
-from tierfs.engine.metadata import changes, tables
 from tierfs.engine.metadata import environment as lmdb_environment
+from tierfs.engine.metadata import frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import SUMS_KEY
@@ -98,14 +98,14 @@ def test_a_damaged_dump_is_refused_wherever_it_is_damaged(store: TestStore) -> N
 
 def test_parts_in_another_order_twice_or_of_another_store_are_refused(store: TestStore) -> None:
     parts = [framed for _, framed in dump.read(io.BytesIO(dumped(store)), "dump")]
-    foreign = changes.parse_dump_part(parts[1], "part")
+    foreign = frames.parse_dump_part(parts[1], "part")
     foreign.store_id = "f" * 32
     for wrong in (
         [parts[1], parts[0], *parts[2:]],
         [parts[0], parts[0], *parts[1:]],
         [parts[0], *parts[2:]],
         [*parts, parts[-1]],
-        [parts[0], changes.frame(foreign), *parts[2:]],
+        [parts[0], frames.frame(foreign), *parts[2:]],
         [*parts, b"x"],
     ):
         with pytest.raises(DataLoss):
@@ -116,7 +116,7 @@ def test_parts_in_another_order_twice_or_of_another_store_are_refused(store: Tes
 def test_an_impossible_database_is_refused(database: bytes) -> None:
     part = pb.DumpPart(version=1, last=True, rows=[pb.DumpRow(database=database, key=b"k", value=b"v")])
     with pytest.raises(DataLoss, match=r"database|order"):
-        dump.verify(io.BytesIO(changes.frame(part)), "dump")
+        dump.verify(io.BytesIO(frames.frame(part)), "dump")
 
 
 def test_a_part_that_claims_to_be_huge_is_refused_before_it_is_read(store: TestStore) -> None:

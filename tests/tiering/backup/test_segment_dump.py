@@ -20,7 +20,7 @@ from tierfs.base.words.types import ChunkState, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.engine.chunkstore.resilient import ResilientStorage
-from tierfs.engine.metadata import chains, changes, policies
+from tierfs.engine.metadata import chains, frames, policies
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.tiering.backup import segment
 from tierfs.tiering.backup.segment import SegmentDumped, SegmentRestored, dump_segment
@@ -218,7 +218,7 @@ def test_a_dump_of_a_later_owner_is_newer_whatever_its_journal_counts(store: Tes
         assert piece.store_epoch == txn.store.store_epoch
     store.cold.delete(newer.object)
     piece.store_epoch, piece.sequence, piece.written_ms = 2, 3, 1
-    store.cold.put(newer.object, BufferSource(changes.frame(piece)))
+    store.cold.put(newer.object, BufferSource(frames.frame(piece)))
     remove(store, "a/s")
     assert load(store).dump == newer.object != older.object
 

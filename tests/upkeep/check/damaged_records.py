@@ -23,7 +23,7 @@ from tierfs.base.words.types import (
 )
 from tierfs.engine.chunkstore.local_files import file_name
 from tierfs.engine.metadata import batches, chains, directories, tables
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord
+from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.records import (
     ChecksumRun,
     DirectoryRecord,

@@ -20,10 +20,10 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import batch_markers
 from tierfs.engine.journal.batch_markers import Marker
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.metadata import changes, untrusted
+from tierfs.engine.metadata import frames, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.batches import Versions
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.tiering.batch_job import attempt_of, is_about_job, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"
@@ -153,7 +153,7 @@ def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchM
     attempts: dict[str, list[pb.BatchManifest]] = defaultdict(list)
     for name in manifests:
         try:
-            part = read_parsed(storage, name, changes.parse_batch_manifest)
+            part = read_parsed(storage, name, frames.parse_batch_manifest)
             attempts[attempt_of(name)].append(part)
         except (DataLoss, NotFound) as exc:
             damaged.append(LeftOver(name, str(exc)))

@@ -38,7 +38,7 @@ from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import JournalListing
-from tierfs.engine.metadata import changes, tables
+from tierfs.engine.metadata import frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -180,7 +180,7 @@ class Rebuilder:
 
 def _way_out(error: DataLoss) -> str:
     """Return the remedy of a journal that cannot be replayed."""
-    return changes.UPGRADE if error.remedy == changes.UPGRADE else f"{changes.RESTORE}; without a copy, {FROM_OBJECTS}"
+    return frames.UPGRADE if error.remedy == frames.UPGRADE else f"{frames.RESTORE}; without a copy, {FROM_OBJECTS}"
 
 
 def _checked_id(store_id: str) -> str:

@@ -34,9 +34,9 @@ from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.left import end_moving
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import JournalListing
-from tierfs.engine.metadata import batches, changes, directories, journal_state, tables, untrusted
+from tierfs.engine.metadata import batches, changes, directories, epoch_numbers, tables, untrusted
 from tierfs.engine.metadata.batches import Versions
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
@@ -216,7 +216,7 @@ class Rebuilding:
             epoch = txn.store.store_epoch
             state = replace(
                 txn.store.journal,
-                next_slot=journal_state.first_of(epoch),
+                next_slot=epoch_numbers.first_of(epoch),
                 published_sequence=txn.store.next_outbox - 1,
             )
             txn.update_store(journal=state)
@@ -232,8 +232,8 @@ class Rebuilding:
     def _begin(self, listed: Inventory, past: _Past) -> None:
         """Write the first records of the store, in an epoch that no earlier owner can have."""
         epoch = past.epoch + _UNSEEN_OWNERS
-        sequence = max(past.sequence, journal_state.first_of(epoch))
-        next_id = max(journal_state.first_of(epoch), listed.highest_segment + 1)
+        sequence = max(past.sequence, epoch_numbers.first_of(epoch))
+        next_id = max(epoch_numbers.first_of(epoch), listed.highest_segment + 1)
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
         with self._unpublished() as txn:

@@ -23,8 +23,8 @@ from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.ledger.keys import Role
-from tierfs.engine.metadata import entries
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata import entries_object
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.ledger_objects import Pieces, read_index
@@ -91,7 +91,7 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
 
 def _metadata_of(storage: ChunkStorage, copy: StoredObject) -> dict[str, str]:
     """Return the metadata that an object of a ledger had, by the copy of its entries; empty for an adopted ledger."""
-    part, named = entries.first_part(ObjectFile(storage, copy), copy.name), copy_of(copy.name)
+    part, named = entries_object.first_part(ObjectFile(storage, copy), copy.name), copy_of(copy.name)
     if not part.path or named is None:
         return {}
     ours = {"store": part.store_id, "epoch": str(named[1]), object_keys.NAME_KEY: object_keys.encoded_path(part.path)}

@@ -21,7 +21,7 @@ from tierfs.engine.journal import batch_markers, epochs, objects, reader, store_
 from tierfs.engine.journal import names as journal_names
 from tierfs.engine.ledger import blocks, index, keys
 from tierfs.engine.ledger.metadata import split_uuid
-from tierfs.engine.metadata import changes, entries
+from tierfs.engine.metadata import entries_object, frames
 from tierfs.reading import ledger_objects
 from tierfs.tiering.backup import segment as dumps
 from tierfs.tiering.packs import format as packs
@@ -162,7 +162,7 @@ def _blocks(rows: tuple[index.IndexEntry, ...]) -> Iterator[Fields]:
 
 def _entries(storage: ChunkStorage, header: ObjectHeader) -> None:
     file = ObjectFile(storage, header.stored)
-    part = entries.first_part(file, header.name)
+    part = entries_object.first_part(file, header.name)
     header.fields |= {"store_id": part.store_id, "segment_id": part.segment_id, "ledger": part.path}
     if part.runs:
         header.fields |= {"first_entry_id": part.runs[0].first_entry_id}
@@ -182,7 +182,7 @@ def _manifest(storage: ChunkStorage, header: ObjectHeader) -> None:
 
 
 def _part(storage: ChunkStorage, header: ObjectHeader) -> None:
-    part = objects.read_parsed(storage, header.name, changes.parse_part, header.stored.length_bytes)
+    part = objects.read_parsed(storage, header.name, frames.parse_part, header.stored.length_bytes)
     header.fields |= {"attempt": part.attempt, "index": part.index, "changes": _kinds(part.changes)}
 
 
@@ -242,7 +242,7 @@ _KINDS = (
     ObjectKind("pack", packs.parse_name, _pack),
     ObjectKind("ledger data", _is_data, _ledger_data),
     ObjectKind("ledger index", names.ledger_key, _ledger_index),
-    ObjectKind("entries of a ledger", lambda name: name.startswith(entries.ENTRIES_PREFIX), _entries),
+    ObjectKind("entries of a ledger", lambda name: name.startswith(entries_object.ENTRIES_PREFIX), _entries),
     ObjectKind("journal entry", journal_names.entry_slot, _slot),
     ObjectKind("checkpoint", journal_names.checkpoint_slot, _manifest),
     ObjectKind("part of a checkpoint", journal_names.part_of, _part),

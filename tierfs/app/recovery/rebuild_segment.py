@@ -29,7 +29,7 @@ from tierfs.engine.chunkstore.sequential_read import read_steps
 from tierfs.engine.metadata import changes, checksums, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction

@@ -34,9 +34,9 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left, reader, replay
 from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.engine.journal.reader import JournalListing
-from tierfs.engine.metadata import chains, directories, journal_state, tables
+from tierfs.engine.metadata import chains, directories, epoch_numbers, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import OwnerView
+from tierfs.engine.metadata.record_parts import OwnerView
 from tierfs.engine.metadata.records import GarbageRecord, LocationRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import (
@@ -303,7 +303,7 @@ class Follower:
     def _refresh(self, report: OnProgress) -> Refreshed:
         applied = self._applied()
         listing = reader.list_journal(self._storage, after_slot=applied)
-        if listing.epoch > journal_state.epoch_of(applied) and not listing.checkpoints:
+        if listing.epoch > epoch_numbers.epoch_of(applied) and not listing.checkpoints:
             raise Unavailable(
                 f"the bucket is being recovered from its objects, by an owner with epoch {listing.epoch}",
                 remedy="wait until it has written its checkpoint",

@@ -17,7 +17,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import epochs, reader, replay
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.metadata import changes, journal_state
+from tierfs.engine.metadata import changes, epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
@@ -89,10 +89,10 @@ class Takeover:
         """Try to win the slot; return whether it is ours. A taken slot's entry is replayed."""
         name = slot_name(entry.slot)
         try:
-            self.storage.put(name, BufferSource(changes.frame(entry)), metadata={"attempt": entry.attempt})
+            self.storage.put(name, BufferSource(frames.frame(entry)), metadata={"attempt": entry.attempt})
         except AlreadyExists:
             try:
-                other = read_parsed(self.storage, name, changes.parse_entry)
+                other = read_parsed(self.storage, name, frames.parse_entry)
             except NotFound as exc:
                 raise SupersededError(str(exc)) from exc
             if other.attempt == entry.attempt:
@@ -125,5 +125,5 @@ class Takeover:
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)
             # The previous owner may have used ids that its journal never named.
-            next_id = max(txn.store.next_id, journal_state.first_of(entry.store_epoch))
+            next_id = max(txn.store.next_id, epoch_numbers.first_of(entry.store_epoch))
             txn.update_store(next_id=next_id, created_ms=txn.now_ms)

@@ -45,7 +45,7 @@ from tierfs.engine.chunkstore.protocol import (
 )
 from tierfs.engine.chunkstore.validate import check_open
 from tierfs.engine.metadata import policies, tables
-from tierfs.engine.metadata.journal_state import AdoptionTimer
+from tierfs.engine.metadata.record_parts import AdoptionTimer
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS

@@ -20,10 +20,10 @@ from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.metadata import batches, changes
+from tierfs.engine.metadata import batches, frames
 from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.batch_records import MAX_BATCH, BatchRecord
 from tierfs.engine.metadata.batches import Versions
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_BATCH, BatchRecord
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -77,7 +77,7 @@ def put(metadata: MetadataStore, storage: ChunkStorage, record: BatchRecord) -> 
     )
     name = marker_name(record, store.store_epoch)
     try:
-        storage.put(name, BufferSource(changes.frame(marker)), metadata={ATTEMPT_KEY: record.job})
+        storage.put(name, BufferSource(frames.frame(marker)), metadata={ATTEMPT_KEY: record.job})
     except AlreadyExists:  # by this owner, before a crash: the name tells all that a recovery needs to link the job
         read_marker(storage, name)
 
@@ -99,7 +99,7 @@ def _is_marked(storage: ChunkStorage, record: BatchRecord) -> bool:
 
 def read_marker(storage: ChunkStorage, name: str) -> tuple[str, str, Versions]:
     """Return store and application of a marker, and the versions that it holds. Raises DataLoss for a damaged one."""
-    message = read_parsed(storage, name, changes.parse_batch_marker)
+    message = read_parsed(storage, name, frames.parse_batch_marker)
     record = BatchRecord(application=message.application, batch=message.batch)
     record.check()
     marker = parse_name(name)

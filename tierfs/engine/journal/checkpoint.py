@@ -21,7 +21,7 @@ from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import changes, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import CheckpointIntent, JournalState
 from tierfs.engine.metadata.records import RECORD_VERSION
@@ -72,9 +72,9 @@ class Checkpointer:
         """Create the manifest, or accept that of this attempt: an answer may be lost after the server has stored it."""
         name = checkpoint_name(intent.slot)
         try:
-            self._storage.put(name, BufferSource(changes.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
+            self._storage.put(name, BufferSource(frames.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
         except AlreadyExists:
-            if read_parsed(self._storage, name, changes.parse_manifest).attempt != intent.attempt:
+            if read_parsed(self._storage, name, frames.parse_manifest).attempt != intent.attempt:
                 raise
 
     def _resolve_crashed(self) -> None:
@@ -84,7 +84,7 @@ class Checkpointer:
             return
         name = checkpoint_name(crashed.slot)
         try:
-            manifest = read_parsed(self._storage, name, changes.parse_manifest)
+            manifest = read_parsed(self._storage, name, frames.parse_manifest)
         except NotFound:
             self._delete_parts(crashed)
             return
@@ -120,7 +120,7 @@ class Checkpointer:
                 written_ms=txn.store.trusted_wall_ms,
             )
             for index, part in enumerate(_parts(changes.state_changes(txn), intent.attempt)):
-                data = changes.frame(part)
+                data = frames.frame(part)
                 name = part_name(intent.slot, intent.attempt, index)
                 self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
                 manifest.part_crc32c.append(crc32c(data))

@@ -24,7 +24,7 @@ from tierfs.engine.journal.names import (
 )
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.store_mark import mark_of, read_store_id, replace, write_mark
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata.records import StoreRecord
 
 _REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
@@ -143,8 +143,8 @@ def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, 
 def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> None:
     name = slot_name(slot)
     try:
-        store_id = read_parsed(storage, name, changes.parse_entry).store_id
+        store_id = read_parsed(storage, name, frames.parse_entry).store_id
     except NotFound:
         name = checkpoint_name(slot)
-        store_id = read_parsed(storage, name, changes.parse_manifest).store_id
+        store_id = read_parsed(storage, name, frames.parse_manifest).store_id
     require_same_store(storage, name, store_id, ours)

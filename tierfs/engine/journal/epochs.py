@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from tierfs.base.words.errors import AlreadyExists, Fenced
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.store import new_id
 
 EPOCHS_PREFIX = "epochs/"

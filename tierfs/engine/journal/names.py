@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tierfs.engine.metadata.journal_state import MAX_EPOCH, first_of
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH, first_of
 
 JOURNAL_PREFIX = "journal/"
 

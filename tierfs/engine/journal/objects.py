@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def read_small(storage: ChunkStorage, name: str, length_bytes: int | None = None
     """
     if length_bytes is None:
         length_bytes = storage.stat(name).length_bytes
-    changes.check_size(name, length_bytes)
+    frames.check_size(name, length_bytes)
     buffer = memoryview(bytearray(length_bytes))
     if length_bytes:
         storage.read_into(name, 0, buffer)

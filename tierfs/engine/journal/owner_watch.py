@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from tierfs.base.system import deadlines, guards
 from tierfs.base.words.errors import TierfsError, Unavailable, WrongColdTier
 from tierfs.engine.metadata.records import StoreRecord
-from tierfs.engine.metadata.store import MetadataStore, owns_bucket
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.store_ownership import owns_bucket
 
 if TYPE_CHECKING:  # the journal takes 14 ms to import, which most commands that append need not
     from tierfs.engine.chunkstore.protocol import ChunkStorage

@@ -30,10 +30,10 @@ from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import batch_markers, cold_identity, left
 from tierfs.engine.journal.names import entry_slot, left_name, slot_name
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.metadata import batches, changes, store, tables
+from tierfs.engine.metadata import batches, changes, frames, store_ownership, tables
 from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME
@@ -160,7 +160,7 @@ class Publisher:
     def verify_ownership(self) -> None:
         """Verify as require_ownership does, and publish nothing: it succeeds where a bucket only takes no writes."""
         with deadlines.taken(self._one_at_a_time, _TURN_NAME):
-            store.require_owner(self._store_record())
+            store_ownership.require_owner(self._store_record())
             self._require_newest()  # an entry in flight is recognized by its intent, and is published later
 
     def _is_proven(self) -> bool:
@@ -169,7 +169,7 @@ class Publisher:
     def _is_queued(self, until: int) -> bool:
         """Return whether any of that is to be published; called each second, so it does not occupy the one writer."""
         with self._metadata.read() as txn:
-            store.require_owner(txn.store)
+            store_ownership.require_owner(txn.store)
             state = txn.store.journal
             if state.published_sequence >= until:
                 return False
@@ -188,7 +188,7 @@ class Publisher:
                     continue  # another process published it meanwhile, and its rows are gone
                 slot, first, last = intent.slot, intent.first_sequence, intent.last_sequence
                 message = changes.entry_of(view, slot, first, last, intent.attempt)
-            return _Entry(intent, changes.frame(message), tuple(batches.committed_by(message.changes)))
+            return _Entry(intent, frames.frame(message), tuple(batches.committed_by(message.changes)))
 
     def _create(self, entry: _Entry) -> bool:
         """Win the slot, or find that it holds this very entry already; return False when a void entry has it."""
@@ -201,7 +201,7 @@ class Publisher:
 
     def _resolve_taken(self, name: str, intent: PublishIntent, taken: AlreadyExists) -> bool:
         """Return True when our entry has the slot, False when a void one has; raise Fenced for any other."""
-        other = read_parsed(self._storage, name, changes.parse_entry)
+        other = read_parsed(self._storage, name, frames.parse_entry)
         store = self._store_record()
         if _is_own(other, intent, store):
             log.info("slot %d was written before a crash and is our own", intent.slot)
@@ -319,9 +319,9 @@ def look_for_other(
         if entry_slot(name) == created:
             continue
         if entry_slot(name) is None:
-            manifest = read_parsed(storage, name, changes.parse_manifest)
+            manifest = read_parsed(storage, name, frames.parse_manifest)
             return OtherOwner(name, manifest.store_epoch, manifest.attempt, Fencer(store_id=manifest.store_id))
-        entry = read_parsed(storage, name, changes.parse_entry)
+        entry = read_parsed(storage, name, frames.parse_entry)
         if not (_is_own(entry, state.intent, store) or _is_void(entry, store)):
             return OtherOwner(name, entry.store_epoch, entry.attempt, _fencer(entry))
     for slot in (0 if claims else state.newest_slot, created):
@@ -344,7 +344,7 @@ def fenced_by(metadata: MetadataStore, storage: ChunkStorage, other: OtherOwner)
             raise _elsewhere()  # it is this store that was moved meanwhile, and this process is late
         journal = replace(writing.store.journal, fenced_by_epoch=other.epoch, fencer=other.fencer)
         writing.update_store(journal=journal)
-        return store.fenced(writing.store)
+        return store_ownership.fenced(writing.store)
 
 
 def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None = "", *, every_s: float = 0.0) -> None:

@@ -26,7 +26,7 @@ from tierfs.engine.journal.names import (
     slot_name,
 )
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.metadata import changes, journal_state
+from tierfs.engine.metadata import epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
 
 # Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden.
@@ -61,7 +61,7 @@ class JournalListing:
     @property
     def epoch(self) -> int:
         """Epoch in whose range the slots are: 0, or that of the newest recovery from objects."""
-        return journal_state.epoch_of(self.last_slot)
+        return epoch_numbers.epoch_of(self.last_slot)
 
     def behind(self, slot: int) -> list[StoredObject]:
         """Return the entries that follow `slot` without a gap."""
@@ -90,7 +90,7 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
             listing.is_moving = True
         else:
             listing.noted = max(listing.noted, left_slot(item.name) or 0)
-    first = journal_state.first_of(listing.epoch)
+    first = epoch_numbers.first_of(listing.epoch)
     listing.slots = {slot: item for slot, item in listing.slots.items() if slot >= first}
     listing.checkpoints = {slot: item for slot, item in listing.checkpoints.items() if slot >= first}
     return listing
@@ -98,7 +98,7 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
 
 def must_start_over(listing: JournalListing, applied: int) -> bool:
     """Return whether slots after `applied` may be missing or void: below the newest checkpoint but one or its epoch."""
-    if listing.epoch > journal_state.epoch_of(applied):
+    if listing.epoch > epoch_numbers.epoch_of(applied):
         return True
     newer = [slot for slot in listing.checkpoints if slot > applied]
     return len(newer) > 1 or (bool(newer) and applied + 1 not in listing.slots)
@@ -118,23 +118,23 @@ def entries_behind(
     if beyond and following:
         epoch = read_entry(storage, following[-1]).store_epoch
     if at_least >= missing or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
-        raise DataLoss(f"{slot_name(missing)} is missing", remedy=changes.RESTORE)
+        raise DataLoss(f"{slot_name(missing)} is missing", remedy=frames.RESTORE)
     return following
 
 
 def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
     """Read one entry. Raises DataLoss naming it when it is damaged, or belongs to another slot."""
-    entry = read_parsed(storage, item.name, changes.parse_entry, item.length_bytes)
+    entry = read_parsed(storage, item.name, frames.parse_entry, item.length_bytes)
     if entry.slot != entry_slot(item.name):
-        raise changes.damaged(item.name, f"it is the entry of slot {entry.slot}")
+        raise frames.damaged(item.name, f"it is the entry of slot {entry.slot}")
     return entry
 
 
 def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointManifest:
     """Read one checkpoint's manifest. Raises DataLoss when it is damaged."""
-    manifest = read_parsed(storage, item.name, changes.parse_manifest, item.length_bytes)
+    manifest = read_parsed(storage, item.name, frames.parse_manifest, item.length_bytes)
     if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
-        raise changes.damaged(item.name, "it contradicts itself")
+        raise frames.damaged(item.name, "it contradicts itself")
     return manifest
 
 
@@ -144,7 +144,7 @@ def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list
     for name in names:
         if name not in listing.parts:
             raise DataLoss(
-                f"{checkpoint_name(manifest.slot)} is incomplete: {printable(name)} is missing", remedy=changes.RESTORE
+                f"{checkpoint_name(manifest.slot)} is incomplete: {printable(name)} is missing", remedy=frames.RESTORE
             )
     return [listing.parts[name] for name in names]
 
@@ -156,8 +156,8 @@ def read_part(
 
     def parse(data: bytes, name: str) -> pb.CheckpointPart:
         if crc32c(data) != manifest.part_crc32c[index]:
-            raise changes.damaged(name, "its checksum is not the one in the checkpoint")
-        return changes.parse_part(data, name)
+            raise frames.damaged(name, "its checksum is not the one in the checkpoint")
+        return frames.parse_part(data, name)
 
     return read_parsed(storage, item.name, parse, item.length_bytes)
 

@@ -22,10 +22,10 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, No
 from tierfs.base.words.types import EntryKind, SegmentId, SegmentKind, Tier
 from tierfs.engine.journal import replay_links, replay_names
 from tierfs.engine.journal.names import checkpoint_name, slot_name
-from tierfs.engine.metadata import batches, chains, changes, directories, empty_ledgers, entries, tables, untrusted
+from tierfs.engine.metadata import batches, chains, directories, empty_ledgers, entries, frames, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -39,7 +39,7 @@ def naming(name: str) -> Iterator[None]:
         yield
     except (DataLoss, NotFound, InvalidRequest, AlreadyExists) as exc:
         # Nothing but records is read here. One that is refused advises fsck of this store, which is not damaged.
-        remedy = changes.UPGRADE if exc.remedy == changes.UPGRADE else changes.RESTORE
+        remedy = frames.UPGRADE if exc.remedy == frames.UPGRADE else frames.RESTORE
         raise DataLoss(f"{name}: {exc}", remedy=remedy) from exc
 
 
@@ -49,7 +49,7 @@ def apply(txn: WriteTransaction, change: pb.Change) -> bool:
         return False
     kind = change.WhichOneof("body")
     if kind is None:
-        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy=changes.UPGRADE)
+        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy=frames.UPGRADE)
     _HANDLERS[kind](txn, getattr(change, kind))
     if change.sequence:
         _move_to(txn, change.sequence)
@@ -136,7 +136,7 @@ def applied(txn: WriteTransaction) -> int:
 def require_version(version: int) -> None:
     """Raise DataLoss for a format version of a newer tierfs."""
     if version > RECORD_VERSION:
-        raise DataLoss(f"it has format version {version}", remedy=changes.UPGRADE)
+        raise DataLoss(f"it has format version {version}", remedy=frames.UPGRADE)
 
 
 def see_id(txn: WriteTransaction, *ids: int) -> None:
@@ -271,7 +271,7 @@ def read_policy(message: pb.PolicyRecord) -> PolicyRecord:
         possible = all(policy.parse(key, value) == value for key, value in record.settings.items())
         require(possible, "an impossible policy", record.target_id)
     except (InvalidRequest, ValueError) as exc:
-        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=changes.UPGRADE) from exc
+        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=frames.UPGRADE) from exc
     return record
 
 

@@ -23,7 +23,7 @@ from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables, untrusted
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState
+from tierfs.engine.metadata.batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState
 from tierfs.engine.metadata.tables import BATCHES
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
@@ -40,6 +40,8 @@ MAX_RANGES = 10_000
 _FORGOTTEN_AT_ONCE = 100
 
 _JOB = re.compile(r"[0-9a-f]{32}")
+
+_JOB_WORD = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,6 @@ def check(application: str, version: int) -> None:
 def of_job(job: str) -> str:
     """Return the application of a write that names none: its one version is never written again."""
     return f"{_JOB_WORD} {job}"
-
-
-_JOB_WORD = "job"
 
 
 def is_of_job(application: str) -> bool:

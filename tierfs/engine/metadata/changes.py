@@ -1,25 +1,16 @@
 """Changes, journal entries and checkpoints: the bucket's ordered log of metadata (design §6).
 
 Changes are upserts of whole records in the bucket's view, which excludes the local tier, so replaying one twice is
-harmless. Objects of the journal are framed: magic, format version, CRC32C, payload. All input is untrusted until its
-frame and sizes were checked.
+harmless. `frames` makes the journal's objects of them.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
-
-from tierfs.base.bytes.checksum import crc32c, twice
-from tierfs.base.words import units
-from tierfs.base.words.errors import DataLoss, InvalidRequest
-from tierfs.base.words.names import printable
 from tierfs.base.words.types import ObjectId, SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, checksums, tables
 from tierfs.engine.metadata import records_pb2 as pb
@@ -47,36 +38,8 @@ from tierfs.engine.metadata.tables import (
 )
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
-M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Record)
 
-MAGIC = b"TFSJ"
-# Magic, format version, CRC32C of the payload, length of the payload.
-_HEADER = struct.Struct(">4sIIQ")
-
-
-class Readable(Protocol):
-    """A file, or anything else that is read in order."""
-
-    def read(self, size_bytes: int, /) -> bytes:
-        """Return the next bytes; fewer only at the end."""
-        ...
-
-
-class Seekable(Readable, Protocol):
-    """The same of a file that can go back."""
-
-    def tell(self) -> int:
-        """Return the position of the next byte."""
-        ...
-
-    def seek(self, position: int, /) -> object:
-        """Go on from there."""
-        ...
-
-
-# Journal objects are single PUTs and are refused above this size before they are read.
-MAX_OBJECT_BYTES = 8 * 1024 * 1024
 
 # A link carries the checksums (2.6 MiB) of objects up to this size: an entry of 4 MiB with it stays below a reader's
 # limit.
@@ -85,10 +48,6 @@ _LINK_OBJECT_BYTES = 80 * 1024**3
 # Checksum runs per change, for those that do not fit into their link: 2 MiB.
 _RUNS_PER_CHANGE = 2048
 
-UPGRADE = "upgrade tierfs"
-
-# Remedy for a damaged object, and for one that stands where the journal's would.
-RESTORE = "restore it from a copy of the bucket; if tierfs did not write it, remove it"
 
 # Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries.
 CHUNKS_PER_CHANGE = 5000
@@ -345,82 +304,3 @@ def _link_changes(
 def _runs_of(txn: ReadTransaction, object_id: int) -> Iterator[pb.ChecksumRun]:
     for run in checksums.runs(txn, ObjectId(object_id)):
         yield CHECKSUMS.codec.to_message(replace(run, object_id=object_id))  # type: ignore[misc]
-
-
-def frame(message: Message) -> bytes:
-    """Return the bytes of a journal object. Raises InvalidRequest when no reader would accept it."""
-    payload = message.SerializeToString(deterministic=True)
-    size_bytes = _HEADER.size + len(payload)
-    if size_bytes > MAX_OBJECT_BYTES:
-        raise InvalidRequest(
-            f"a {message.DESCRIPTOR.name} has {size_bytes} bytes; readers take at most {MAX_OBJECT_BYTES}",
-            remedy="nothing of it was written: report what made a record that large",
-        )
-    return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
-
-
-def messages(file: Seekable, name: str, parse: Callable[[bytes, str], M]) -> Iterator[M]:
-    """Yield the framed messages of an object. Raises DataLoss for one that is damaged when it is read again, too."""
-
-    def read(start: int) -> M | None:
-        file.seek(start)
-        framed = read_framed(file, name)
-        return None if framed is None else parse(framed, name)
-
-    while (message := twice(partial(read, file.tell()))) is not None:
-        yield message
-
-
-def read_framed(file: Readable, name: str) -> bytes | None:
-    """Return the next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
-    header = file.read(_HEADER.size)
-    if not header:
-        return None
-    if len(header) < _HEADER.size:
-        raise damaged(name, "it ends in the middle of a header")
-    magic, _, _, length = _HEADER.unpack(header)
-    if magic != MAGIC or length > MAX_OBJECT_BYTES:
-        raise damaged(name, "it is not an object of tierfs")
-    payload = file.read(length)
-    if len(payload) < length:
-        raise damaged(name, f"it is cut: {len(payload)} of {length} bytes of a part")
-    return header + payload
-
-
-def check_size(name: str, length_bytes: int) -> None:
-    """Raise DataLoss unless an object of a journal can be this long."""
-    if length_bytes > MAX_OBJECT_BYTES:
-        raise damaged(name, f"it has {length_bytes} bytes; an object of a journal has at most {MAX_OBJECT_BYTES}")
-
-
-def damaged(name: str, why: str) -> DataLoss:
-    """Return the error of an object that nobody can read."""
-    return DataLoss(f"{printable(name)} is damaged: {why}", remedy=RESTORE)
-
-
-def _parse(data: bytes, name: str, kind: type[M]) -> M:
-    """Return the message in an object's framed bytes; raises DataLoss naming the object."""
-    if len(data) < _HEADER.size:
-        raise damaged(name, f"it is cut: it has {units.count(len(data), 'byte')}")
-    magic, version, crc, length = _HEADER.unpack_from(data)
-    payload = data[_HEADER.size :]
-    if magic != MAGIC:
-        raise damaged(name, "it is not an object of tierfs")
-    if version > RECORD_VERSION:
-        raise DataLoss(f"{printable(name)} has format version {version}", remedy=UPGRADE)
-    if length != len(payload) or crc != crc32c(payload):
-        raise damaged(name, "its checksum differs")
-    try:
-        return kind.FromString(payload)
-    except DecodeError as exc:
-        raise damaged(name, "it cannot be decoded") from exc
-
-
-parse_entry = partial(_parse, kind=pb.JournalEntry)
-parse_manifest = partial(_parse, kind=pb.CheckpointManifest)
-parse_part = partial(_parse, kind=pb.CheckpointPart)
-parse_dump_part = partial(_parse, kind=pb.DumpPart)
-parse_entries_part = partial(_parse, kind=pb.EntriesPart)
-parse_batch_manifest = partial(_parse, kind=pb.BatchManifest)
-parse_batch_marker = partial(_parse, kind=pb.BatchMarker)
-parse_segment_dump = partial(_parse, kind=pb.SegmentDump)

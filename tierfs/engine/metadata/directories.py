@@ -19,7 +19,7 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, IsDirectory, NotDi
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId, SegmentStatus
 from tierfs.engine.metadata import changes, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import NOT_REMOVED, Removal
+from tierfs.engine.metadata.record_parts import NOT_REMOVED, Removal
 from tierfs.engine.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
 from tierfs.engine.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
@@ -30,6 +30,8 @@ Named = tuple[str, SegmentId]
 # Segments listed in one transaction: some milliseconds, and 200 KiB.
 PAGE_SEGMENTS = 1000
 
+_KINDS = {int(kind): kind for kind in EntryKind}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -38,9 +40,6 @@ class Entry:
     name: str
     kind: EntryKind
     id: int
-
-
-_KINDS = {int(kind): kind for kind in EntryKind}
 
 
 def _entry(name: str, row: pb.DirentRecord) -> Entry:

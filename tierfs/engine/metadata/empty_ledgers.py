@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import LocationId, ObjectId, PayloadEncoding, Tier
-from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import ObjectRecord
 
 # Properties that are for us alone begin with this: Pulsar would not know them.

@@ -4,9 +4,7 @@ A row has a run of consecutive entries; the runs of a ledger follow each other w
 segment's first byte on. An entry may be empty. A recovery and a replica write no rows for a closed ledger whose entries
 are all empty: its record, of some bytes, says how many there are, and rows of as many would be writes without bound.
 
-The bucket holds a copy of a ledger's rows: an object `ledgers/...` beside the one Pulsar reads. The journal does not
-carry these rows, two bytes and more per entry: each checkpoint would hold all of them. A recovery and a replica read
-the copy; where it is missing, the rows are rebuilt by reading the ledger's object.
+The journal does not carry these rows; the bucket holds a copy of them (`entries_object`).
 
 Rows of `ledgers` hold the rest of tiering's state of a ledger. Their changes are journaled.
 """
@@ -18,14 +16,15 @@ from dataclasses import replace
 from itertools import chain, pairwise, takewhile
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.types import AttemptId, ByteRange, SegmentId, SegmentKind
+from tierfs.base.words.types import ByteRange, SegmentId, SegmentKind
 from tierfs.engine.metadata import changes, tables
-from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
-from tierfs.engine.metadata.records import RECORD_VERSION, SegmentRecord, require
+from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
+from tierfs.engine.metadata.records import SegmentRecord, require
 from tierfs.engine.metadata.tables import ENTRIES, LEDGERS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+
+# Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess).
+MOST_EMPTY_ENTRIES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +169,6 @@ def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
     return last
 
 
-# Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess).
-MOST_EMPTY_ENTRIES = 1 << 30
-
-
 def _empty_entries(txn: ReadTransaction, segment_id: SegmentId) -> int:
     """Return the number of entries of a ledger without rows, by its record: 0 unless all are empty."""
     ledger: LedgerRecord | None = txn.get(LEDGERS, tables.u64(segment_id))
@@ -189,58 +184,6 @@ def _empty_runs(count: int, first_entry_id: int) -> Iterator[EntryRun]:
 def put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
     """Write a run as it is."""
     txn.put(ENTRIES, tables.pair(segment_id, run.first_entry_id), run)
-
-
-ENTRIES_PREFIX = "ledgers/"
-
-# Up to a million entries: 2 to 5 MiB, where a part may have 8.
-_RUNS_PER_PART = 256
-
-
-def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:
-    """Return the name of the copy; never used twice."""
-    return f"{ENTRIES_PREFIX}entries-{segment_id}-e{epoch}-{attempt}"
-
-
-def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun], path: str = "") -> bytes:
-    """Return the object's bytes: parts, each framed as the journal's objects are.
-
-    `path` proves, where a copy of the bucket dropped user metadata, that the ledger's objects are the store's own.
-    """
-    out = bytearray()
-    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id, path=path)
-    for run in runs:
-        part.runs.append(ENTRIES.codec.to_message(run))  # type: ignore[arg-type]
-        if len(part.runs) == _RUNS_PER_PART:
-            out += changes.frame(part)
-            part.ClearField("path")
-            del part.runs[:]
-    if part.runs or not out:
-        out += changes.frame(part)
-    return bytes(out)
-
-
-def decode(file: changes.Seekable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
-    """Yield the runs in order. Raises DataLoss naming the object when it is damaged or of another ledger."""
-    entry_id = offset = None
-    for part in changes.messages(file, name, changes.parse_entries_part):
-        if part.segment_id != segment_id:
-            raise DataLoss(f"{name} is of ledger {part.segment_id}, not {segment_id}")
-        for message in part.runs:
-            run = ENTRIES.codec.from_message(message)
-            run.check()
-            if entry_id is not None and (run.first_entry_id, run.payload_start) != (entry_id, offset):
-                raise DataLoss(f"{name}: entry {entry_id} is missing")
-            entry_id, offset = run.end_entry_id, run.payload_end
-            yield run
-
-
-def first_part(file: changes.Seekable, name: str) -> pb.EntriesPart:
-    """Return the first part of a copy. Raises DataLoss naming the object when it has none, or a damaged one."""
-    part = next(changes.messages(file, name, changes.parse_entries_part), None)
-    if part is None:
-        raise changes.damaged(name, "it is empty")
-    return part
 
 
 def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:

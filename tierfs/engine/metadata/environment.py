@@ -1,19 +1,14 @@
 """The LMDB environment and its rules (design §5): one per process, stamped with the pid.
 
-Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large and sparse
-and never changes. After a commit that failed for anything but a full disk nothing is written until the disk has taken a
-write again. LMDB undoes a commit that fails before its last page, and goes on. One that fails at its last page may hold
-or not: LMDB then refuses everything (MDB_PANIC), and the process has to be restarted.
-
-A child of fork keeps the parent's environments open and unused (`abandon`, `make_way`). Closing one in a child would
-wait for ever when a thread of the parent was writing at the moment of the fork, and would free the slots of the
-parent's readers in the lock file that both map, so that the pages they read are overwritten. LMDB itself allows a child
-to open the environment again; its locks belong to the process.
+Open it after daemonizing; a child of fork opens its own and never touches its parent's (`parent_environments`).
+`map_size` is large and sparse and never changes. After a commit that failed for anything but a full disk nothing is
+written until the disk has taken a write again. LMDB undoes a commit that fails before its last page, and goes on. One
+that fails at its last page may hold or not: LMDB then refuses everything (MDB_PANIC), and the process has to be
+restarted.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
@@ -28,11 +23,12 @@ import lmdb
 from tierfs.base.system import guards, osio
 from tierfs.base.system.locks import LockFile, is_locked
 from tierfs.base.words.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
-from tierfs.engine.metadata import host
-from tierfs.engine.metadata.host import MAX_READERS, map_lmdb_errors, map_read_only, read_only_disk
+from tierfs.engine.metadata import host, lmdb_errors
+from tierfs.engine.metadata.host import FILES, MAX_READERS, map_read_only, read_only_disk
+from tierfs.engine.metadata.lmdb_errors import map_lmdb_errors
+from tierfs.engine.metadata.parent_environments import abandon, make_way
 from tierfs.engine.metadata.tables import ALL_NAMES, LATER_NAMES
-
-_FILES = ("data.mdb", "lock.mdb")
+from tierfs.engine.metadata.write_watch import WRITER, write_watch
 
 # All processes of a store hold a lock of this file; see host.py.
 _NAMESPACE = "namespace"
@@ -43,31 +39,6 @@ _LOOK_AGAIN_S = 1.0
 # Transactions take milliseconds: half a second in all (a guess).
 _DRAIN_S = 0.01
 _DRAINED_AFTER = 50
-
-# Paths of environments that a parent of this process had open.
-_paths: set[Path] = set()
-
-
-def abandon(path: Path, environment: object) -> None:
-    """Keep the parent's environment, in a child, as it is until this process ends."""
-    guards.leak(environment)
-    _paths.add(path)
-
-
-def make_way(path: Path) -> None:
-    """Let py-lmdb forget, before an environment is opened, that the parent had it open.
-
-    It refuses to open a file twice in a process and knows files by device and inode, in a set that a child inherits and
-    that only closing shortens.
-    """
-    if path not in _paths:
-        return
-    _paths.discard(path)
-    statuses = [os.stat(path / name) for name in _FILES if (path / name).exists()]
-    keys = frozenset(("ino", status.st_dev, status.st_ino) for status in statuses)
-    for candidate in gc.get_objects():
-        if type(candidate) is set and not candidate.isdisjoint(keys):
-            candidate.difference_update(keys)
 
 
 log = logging.getLogger(__name__)
@@ -92,7 +63,7 @@ def identity_at(path: Path) -> tuple[int, int] | None:
     Of the file, not of the directory, whose inode number a new one may get at once: this file is held open.
     """
     try:
-        status = os.stat(path / _FILES[0])
+        status = os.stat(path / FILES[0])
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
@@ -114,8 +85,8 @@ class Environment:
         with ExitStack() as opened, map_lmdb_errors(path), map_read_only(path):
             namespace = opened.enter_context(closing(LockFile(path / _NAMESPACE)))
             host.claim_pid_namespace(namespace, path)
-            shared = opened.enter_context(host.open_shared(path / host.WRITER))
-            self.watch = opened.enter_context(closing(host.write_watch(shared, path)))
+            shared = opened.enter_context(host.open_shared(path / WRITER))
+            self.watch = opened.enter_context(closing(write_watch(shared, path)))
             host.allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.identity = identity_at(path)
@@ -152,7 +123,7 @@ class Environment:
             return False
         self._looked_s = now_s
         try:
-            host.try_to_write(self.path / host.WRITER)
+            host.try_to_write(self.path / WRITER)
         except OSError as exc:
             log.debug("%s: the disk still takes no changes: %s", self.path, exc)
             return False
@@ -168,7 +139,7 @@ class Environment:
             try:
                 txn.commit()
             except lmdb.Error as exc:
-                error = host.meaning(self.path, exc)
+                error = lmdb_errors.meaning(self.path, exc)
                 if not isinstance(error, StorageFull):
                     self.broken, self._looked_s = error, time.monotonic()
                 raise error from exc

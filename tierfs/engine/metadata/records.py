@@ -29,13 +29,13 @@ from tierfs.base.words.types import (
     SegmentStatus,
     Tier,
 )
-from tierfs.engine.metadata.journal_state import (
+from tierfs.engine.metadata.journal_state import JournalState
+from tierfs.engine.metadata.record_parts import (
     NOT_REMOVED,
     NOT_REPEATED,
     NOTHING_HELD_BACK,
     AdoptionTimer,
     IngestedFile,
-    JournalState,
     OwnerView,
     Removal,
     WriterInfo,

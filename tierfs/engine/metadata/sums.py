@@ -25,6 +25,38 @@ from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, GARBAGE, OBJECTS,
 # In `store`, beside the superblock.
 SUMS_KEY = b"sums"
 
+# Fields of Sums, by their position. The first ones come from segments, in the order of `_segment_values`.
+_SEGMENT_FIELDS = 9
+_LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
+_TRASH_UNCOVERED = 20
+_COLD_OBJECTS, _COLD_GARBAGE = 22, 23
+# `uncovered_bytes`, `active_segments`
+_UNCOVERED, _ACTIVE = 6, 7
+_NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
+
+# Tag of `state` in a ChunkRecord; nearly all are good, and without this byte.
+_STATE_TAG = b"\x48"
+
+# Tag of `removal` in a DirectoryRecord; nearly none is in the trash. A name may hold this byte too.
+_REMOVAL_TAG = b"\x4a"
+
+# `tier` in an ObjectRecord of a cold one; of local ones, which each append writes, the field is absent.
+_COLD_TAG = b"\x18\x01"
+
+# Position of the tier in a key of `chunks`.
+_TIER_AT = tables.U64_BYTES
+
+# The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here.
+MAX_SUM = 2**63 - 1
+
+# The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this.
+Values = list[int]
+
+_Count = Callable[[Values, bytes, bytes, int], None]
+
+# Rows of a database from a key on.
+Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -80,33 +112,6 @@ class Sums:
 
 
 _FIELDS = len(fields(Sums))
-
-# The first fields come from segments, in the order of `_segment_values`.
-_SEGMENT_FIELDS = 9
-_LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
-_TRASH_UNCOVERED = 20
-_COLD_OBJECTS, _COLD_GARBAGE = 22, 23
-# `uncovered_bytes`, `active_segments`
-_UNCOVERED, _ACTIVE = 6, 7
-_NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
-
-# Tag of `state` in a ChunkRecord; nearly all are good, and without this byte.
-_STATE_TAG = b"\x48"
-
-# Tag of `removal` in a DirectoryRecord; nearly none is in the trash. A name may hold this byte too.
-_REMOVAL_TAG = b"\x4a"
-
-# `tier` in an ObjectRecord of a cold one; of local ones, which each append writes, the field is absent.
-_COLD_TAG = b"\x18\x01"
-
-# Position of the tier in a key of `chunks`.
-_TIER_AT = tables.U64_BYTES
-
-# The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here.
-MAX_SUM = 2**63 - 1
-
-# The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this.
-Values = list[int]
 
 
 def _segment_values(data: bytes | None) -> tuple[Any, ...]:
@@ -181,8 +186,6 @@ def _count_object(values: Values, _: bytes, data: bytes, sign: int) -> None:
         values[_COLD_OBJECTS] += sign * (row.stored_length or row.length)
 
 
-_Count = Callable[[Values, bytes, bytes, int], None]
-
 # In the order in which they are counted; each with a byte without which a row counts for nothing and needs no parsing.
 _TABLES: tuple[tuple[bytes, _Count, bytes], ...] = (
     (SEGMENTS.name, _count_segment, b""),
@@ -193,9 +196,6 @@ _TABLES: tuple[tuple[bytes, _Count, bytes], ...] = (
 )
 
 COUNTED = {name: (number, count, tag) for number, (name, count, tag) in enumerate(_TABLES)}
-
-# Rows of a database from a key on.
-Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
 
 
 def recount(scan: Scan) -> Sums:

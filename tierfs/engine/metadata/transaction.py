@@ -24,7 +24,7 @@ from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import sums, tables
 from tierfs.engine.metadata.environment import Environment, enter_read_only
-from tierfs.engine.metadata.host import map_lmdb_errors, raise_as_ours
+from tierfs.engine.metadata.lmdb_errors import map_lmdb_errors, raise_as_ours
 from tierfs.engine.metadata.records import RECORD_VERSION, Record, StoreRecord
 from tierfs.engine.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.engine.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table

@@ -8,15 +8,10 @@ a third of a record, and nothing is refused: a row that cannot be parsed is None
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
-from tierfs.engine.metadata.tables import Table
-from tierfs.engine.metadata.transaction import ReadTransaction
 
 # Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists.
 MAX_ID = 2**63 - 1
@@ -166,22 +161,3 @@ def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
     require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", stored.id)
     last = run.start + (run.count - 1) * CRC_BLOCK_BYTES
     require(last < stored.length, "a checksum run ends beyond its object", stored.id, run.start)
-
-
-# A key and its message; None for a value that cannot be parsed.
-MessageRow = tuple[bytes, Any]
-
-
-def messages(
-    txn: ReadTransaction, table: Table[Any], start: bytes = b"", *, prefix: bytes = b""
-) -> Iterator[MessageRow]:
-    """Yield rows in key order from the first key >= `start`, as long as keys begin with `prefix`."""
-    parse = table.codec.parse_or_none
-    for key, data in txn.scan_raw(table.name, start or prefix, prefix=prefix):
-        yield key, parse(data)
-
-
-def message(txn: ReadTransaction, table: Table[Any], key: bytes) -> Any | None:
-    """Return the message under a key; None when there is none, or none that can be parsed."""
-    data = txn.get_raw(table.name, key)
-    return None if data is None else table.codec.parse_or_none(data)

@@ -14,8 +14,8 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest
 from tierfs.base.words.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import batches, checksums, directories
+from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.chain_edits import Editor
-from tierfs.engine.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.records import IntentRecord, ObjectRecord
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction

@@ -31,9 +31,9 @@ from tierfs.base.words.types import (
 )
 from tierfs.engine.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.engine.metadata import chain_edits, changes, checksums, directories, entries, policies
+from tierfs.engine.metadata.batch_records import NO_FILE
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.journal_state import IngestedFile
-from tierfs.engine.metadata.ledger_and_batch_records import NO_FILE
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import DIRECTORIES

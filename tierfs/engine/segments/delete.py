@@ -20,7 +20,7 @@ from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Segm
 from tierfs.engine.metadata import chains, changes, copies_elsewhere, directories, entries, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.journal_state import Removal
+from tierfs.engine.metadata.record_parts import Removal
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS

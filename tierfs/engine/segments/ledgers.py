@@ -18,7 +18,7 @@ from tierfs.engine.ledger import keys
 from tierfs.engine.metadata import chains, changes, directories, entries, policies
 from tierfs.engine.metadata import entries as metadata_ledgers
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import DIRECTORIES
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction

@@ -17,7 +17,7 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, Fenced, NotFound, Sealed, TierfsError
 from tierfs.base.words.types import SegmentId, SegmentKind, SegmentStatus
 from tierfs.engine.metadata import directories, tables
-from tierfs.engine.metadata.journal_state import WriterInfo
+from tierfs.engine.metadata.record_parts import WriterInfo
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction

@@ -13,7 +13,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction

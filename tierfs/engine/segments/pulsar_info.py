@@ -14,7 +14,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import EntryKind, SegmentId, SegmentKind
 from tierfs.engine.ledger import metadata as pulsar
 from tierfs.engine.metadata import directories, empty_ledgers, policies
-from tierfs.engine.metadata.ledger_and_batch_records import OUR_DRIVER, LedgerRecord
+from tierfs.engine.metadata.ledger_records import OUR_DRIVER, LedgerRecord
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import positions

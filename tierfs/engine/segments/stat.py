@@ -247,7 +247,7 @@ def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace
     places = _away(txn, store)
     if not places:
         return
-    from tierfs.engine.metadata.untrusted import messages
+    from tierfs.engine.metadata.message_rows import messages
 
     for _, record in islice(messages(txn, OBJECTS), _MAX_OBJECTS):
         if record is not None and record.tier == Tier.COLD and record.location_id in places:

@@ -18,7 +18,7 @@ from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind
 from tierfs.engine.metadata import changes, directories, policies, tables
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.journal_state import Removal
+from tierfs.engine.metadata.record_parts import Removal
 from tierfs.engine.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import DIRECTORIES, SEGMENTS

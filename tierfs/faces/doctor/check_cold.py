@@ -27,8 +27,7 @@ from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.engine.chunkstore.s3 import additions
 from tierfs.engine.journal import cold_identity
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata import store as fence
-from tierfs.engine.metadata import tables
+from tierfs.engine.metadata import store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.faces.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
@@ -46,7 +45,7 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
     """Yield every check of the location, which is asked without retries. Raises what the storage raises."""
     with store.metadata.read() as txn:
         record = txn.store
-        owns = fence.owns_bucket(record)
+        owns = store_ownership.owns_bucket(record)
         location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
     with closing(_connected(store, location)) as storage:
         served = storage if isinstance(storage, ServedStorage) else None

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB, ByteRange
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.pipeline.scan.extents import clip
 from tierfs.pipeline.scan.fetching import FetchedPiece, ScanFetcher, WantedRequest
 from tierfs.pipeline.scan.line_format import Separator

@@ -30,7 +30,8 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
-from tierfs.engine.metadata.layout import HeldObject, PlacedChunk, Placement, held_object, load, placements
+from tierfs.engine.metadata.layout import PlacedChunk, load
+from tierfs.engine.metadata.placements import HeldObject, Placement, held_object, placements
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction

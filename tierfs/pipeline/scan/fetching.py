@@ -17,7 +17,7 @@ from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Tierf
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
 from tierfs.pipeline.scan.in_flight import BUFFERS, StepOf

@@ -12,7 +12,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, SegmentId
 from tierfs.engine.metadata import entries
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.scan.line_format import BYTE_ORDER_MARK, LineFormat
 from tierfs.pipeline.scan.stream_plan import Cut, ListedSegment

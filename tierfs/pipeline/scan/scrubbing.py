@@ -20,7 +20,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId, P
 from tierfs.engine.chunkstore.link import Slots
 from tierfs.engine.metadata import entries
 from tierfs.engine.metadata.layout import PlacedChunk
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.pipeline.scan.extents import Place, PlaceConnections

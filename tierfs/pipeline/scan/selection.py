@@ -23,7 +23,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, DirectoryId, EntryKind, ReadPriority, SegmentKind
 from tierfs.engine.metadata import chains, directories, entries, policies, tables
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction

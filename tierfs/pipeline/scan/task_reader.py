@@ -8,7 +8,7 @@ from functools import partial
 
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import Tier
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
 from tierfs.pipeline.scan.in_flight import TaskPatience

@@ -24,7 +24,7 @@ from tierfs.app.upload_task import TaskUpload, WriteJob
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import join, printable, split
 from tierfs.base.words.types import MIB
-from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.planning import open_store
 from tierfs.pipeline.spark.row_types import RowType

@@ -15,18 +15,19 @@ from operator import eq
 from tierfs.base.bytes.checksum import Stretch, joined
 from tierfs.base.words.errors import Conflict
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import (
-    AttemptId,
-    ByteRange,
-    LocationId,
-    ObjectId,
-    SegmentId,
-    SegmentKind,
-    Tier,
+from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.engine.metadata import (
+    chains,
+    changes,
+    checksums,
+    directories,
+    empty_ledgers,
+    entries,
+    entries_object,
+    policies,
 )
-from tierfs.engine.metadata import chains, changes, checksums, directories, empty_ledgers, entries, policies
 from tierfs.engine.metadata.chain_edits import Editor
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
+from tierfs.engine.metadata.ledger_records import EntryRun, OffloadProgress
 from tierfs.engine.metadata.records import IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
@@ -247,7 +248,7 @@ class LedgerLinker:
             self._cold.require_place(txn)
             segment_id = rows.segment_id if rows.together and rows.segment_id else rows.put(txn)
             attempt = AttemptId(new_id())
-            name = entries.object_name(segment_id, txn.store.store_epoch, attempt)
+            name = entries_object.object_name(segment_id, txn.store.store_epoch, attempt)
             intent = objects.intend(txn, attempt, self._cold.location_id, name, segment_id)
         try:
             runs = rows.pending if rows.together else None

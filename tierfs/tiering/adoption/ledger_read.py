@@ -27,8 +27,8 @@ from tierfs.engine.ledger.block_reader import DecoderSource, EntryMissing
 from tierfs.engine.ledger.blocks import Deviations
 from tierfs.engine.ledger.index import StreamingIndex
 from tierfs.engine.ledger.single_object import MagicWords
-from tierfs.engine.metadata import chains, directories, entries, tables
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata import chains, directories, entries, entries_object, tables
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LEDGERS, SEGMENTS
@@ -325,7 +325,7 @@ def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
         if not name:
             raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
         file = ObjectFile(storage, storage.stat(name))
-        yield from entries.decode(file, name, lost.segment_id)
+        yield from entries_object.decode(file, name, lost.segment_id)
 
 
 def _read(

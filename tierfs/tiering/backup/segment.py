@@ -30,7 +30,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, FileSource, StoredOb
 from tierfs.engine.chunkstore.sequential_read import ObjectFile, read_steps
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import replay
-from tierfs.engine.metadata import chain_edits, chains, changes, directories, policies, store, tables
+from tierfs.engine.metadata import chain_edits, chains, changes, directories, frames, policies, store_ownership, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord, may_have_length
@@ -87,7 +87,7 @@ def dump_segment(
         with metadata.read() as txn:
             segment = directories.segment_by_name(txn, path)
             for piece in _pieces(txn, segment, path, written_ms):
-                spool.write(changes.frame(piece))
+                spool.write(frames.frame(piece))
                 meter(0, path, len(piece.changes))
         spool.flush()
         described = {
@@ -132,7 +132,7 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
 
 def read_dump(storage: ChunkStorage, stored: StoredObject) -> Iterator[pb.SegmentDump]:
     """Yield the messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
-    for piece in changes.messages(ObjectFile(storage, stored), stored.name, changes.parse_segment_dump):
+    for piece in frames.messages(ObjectFile(storage, stored), stored.name, frames.parse_segment_dump):
         if piece.version > RECORD_VERSION:
             raise DataLoss(f"{stored.name} has format version {piece.version}", remedy="upgrade tierfs")
         yield piece
@@ -241,7 +241,7 @@ class SegmentRestore:
         if not _NAME.fullmatch(wanted) and dump.path != names.join(names.split(wanted)):
             raise segment_grammar.refused(stored.name, f"it is of segment {dump.path}, and says to be of {wanted}")
         with self._metadata.read() as view:
-            store.require_owner(view.store)
+            store_ownership.require_owner(view.store)
             _require_free(view, dump)
             segment_grammar.require_alone(view, dump)
             next_id = view.store.next_id

@@ -16,9 +16,10 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import LocationId, SegmentKind, SegmentStatus
 from tierfs.engine.journal import replay
-from tierfs.engine.metadata import empty_ledgers, policies, tables, untrusted
+from tierfs.engine.metadata import empty_ledgers, message_rows, policies, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.journal_state import MAX_EPOCH, OwnerView, WriterInfo
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
+from tierfs.engine.metadata.record_parts import OwnerView, WriterInfo
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, LEDGERS, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -234,7 +235,7 @@ def require_alone(txn: ReadTransaction, contents: Contents, *, first_id: int = 0
         if not record.foreign or place[1] == record.entries_name
     }
     shared = {number for number in contents.objects if _is_shared(txn, contents.objects[number], contents.name)}
-    for key, row in untrusted.messages(txn, OBJECTS, tables.u64(first_id)):
+    for key, row in message_rows.messages(txn, OBJECTS, tables.u64(first_id)):
         if row is None or tables.read_u64(key) in shared:
             continue
         beside = ((row.location_id, row.index_name), (own_location, row.entries_name))

@@ -24,8 +24,8 @@ from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, Tier
 from tierfs.engine.chunkstore import local_files
-from tierfs.engine.metadata import changes, tables, untrusted
 from tierfs.engine.metadata import environment as lmdb_environment
+from tierfs.engine.metadata import frames, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import MetadataStore
@@ -89,7 +89,7 @@ def write(txn: ReadTransaction, file: BinaryIO, now_ms: int, report: OnProgress 
     """Write the dump of what the transaction sees."""
     summary = DumpSummary()
     for part in parts(txn, now_ms, report):
-        framed = changes.frame(part)
+        framed = frames.frame(part)
         file.write(framed)
         summary.add(part, framed)
     return summary
@@ -102,10 +102,10 @@ def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
     """
     expected = _Expected()
     while True:
-        framed = changes.read_framed(file, name)
+        framed = frames.read_framed(file, name)
         if framed is None:
             raise DataLoss(f"{name} is cut: its last part is missing")
-        part = changes.parse_dump_part(framed, name)
+        part = frames.parse_dump_part(framed, name)
         expected.check(part, name)
         for row in part.rows:
             _check_names(row, name)

@@ -20,7 +20,7 @@ from tierfs.base.words.types import LocationId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import batch_markers
-from tierfs.engine.metadata import chains, policies, store, tables
+from tierfs.engine.metadata import chains, policies, store_ownership, tables
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
@@ -169,7 +169,7 @@ class Collector:
     def _due(self, after: bytes, tiers: tuple[Tier, ...]) -> tuple[list[tuple[bytes, GarbageRecord]], bytes, bool]:
         """Return the next batch of rows that may go, the last key looked at, and whether more may follow."""
         with self._metadata.read() as txn:
-            store.require_owner(txn.store)
+            store_ownership.require_owner(txn.store)
             published = txn.store.journal.published_sequence
             rows = list(islice(self._rows(txn, after), _BATCH_ROWS))
             void = [key for key, record in rows if _is_linked(txn, record)]

@@ -20,7 +20,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, PendingUpload, Store
 from tierfs.engine.journal import batch_markers
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import chains
-from tierfs.engine.metadata.entries import ENTRIES_PREFIX
+from tierfs.engine.metadata.entries_object import ENTRIES_PREFIX
 from tierfs.engine.metadata.records import IntentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS

@@ -33,11 +33,11 @@ from tierfs.engine.ledger.blocks import HEADER_BYTES
 from tierfs.engine.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
-from tierfs.engine.metadata import chains, directories, entries
+from tierfs.engine.metadata import chains, directories, entries, entries_object
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.entries import ENTRIES_PREFIX
-from tierfs.engine.metadata.journal_state import MAX_EPOCH
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
+from tierfs.engine.metadata.entries_object import ENTRIES_PREFIX
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
+from tierfs.engine.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LEDGERS, OBJECTS
@@ -75,7 +75,7 @@ def put_copy(
     with metadata.read() as txn:
         segment = directories.segment(txn, segment_id) if owned else None
         path = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
-        data = entries.encode(
+        data = entries_object.encode(
             txn.store.store_id, segment_id, entries.runs(txn, segment_id) if runs is None else runs, path
         )
         owner = _ours(txn, uuid)
@@ -313,7 +313,7 @@ class EntryRows:
         """Write the rows of one object, from their copy, or from the object itself."""
         segment_id = SegmentId(record.segment_id)
         try:
-            self._put(segment_id, entries.decode(self._copy(record), record.entries_name, segment_id))
+            self._put(segment_id, entries_object.decode(self._copy(record), record.entries_name, segment_id))
         except (NotFound, DataLoss) as exc:
             if record.foreign:
                 raise DataLoss(f"{exc}; adopt it again") from exc

@@ -16,7 +16,7 @@ from tierfs.base.words.errors import Conflict, NotFound
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger.offloader import Offloader, ReadableLedger
 from tierfs.engine.metadata import copies_elsewhere, directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.engine.metadata.ledger_records import OffloadProgress
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.segments import positions
 from tierfs.engine.segments.positions import MemberLedger, Position

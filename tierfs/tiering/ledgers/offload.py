@@ -25,10 +25,10 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, Upload
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
 from tierfs.engine.ledger.keys import Role
-from tierfs.engine.metadata import chains, changes, chunk_times, directories, entries
+from tierfs.engine.metadata import chains, changes, chunk_times, directories, entries, entries_object
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.entries import StoredEntries
-from tierfs.engine.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
+from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import INTENTS
@@ -183,7 +183,7 @@ class LedgerRecipe(objects.Recipe[None]):
         self._chunks = tuple(chunk for chunk, _ in _local(txn, segment))
         self._object_metadata = copies.user_metadata(txn, segment, self._uuid, Role.DATA, self._extra_metadata)
         index_name = object_keys.index_key(self._uuid, ledger.ledger_id)
-        copy_name = entries.object_name(segment.id, txn.store.store_epoch, AttemptId(self._uuid.hex))
+        copy_name = entries_object.object_name(segment.id, txn.store.store_epoch, AttemptId(self._uuid.hex))
         self._beside = index_name, copy_name
         name = object_keys.data_key(self._uuid, ledger.ledger_id)
         return Description(name, self._source.length_bytes, self._object_metadata, segment.id, beside=self._beside)

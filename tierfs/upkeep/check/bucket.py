@@ -21,11 +21,11 @@ from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ObjectRecord, may_have_length
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum

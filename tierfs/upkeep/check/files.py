@@ -14,10 +14,10 @@ from tierfs.base.words.units import count
 from tierfs.engine.chunkstore import local_files
 from tierfs.engine.chunkstore.local_files import ChunkFiles, FoundFile
 from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.upkeep.check.findings import UNREACHABLE, Finding, Kind, Mend, Severity
 from tierfs.upkeep.check.objects import ObjectTable
 from tierfs.upkeep.check.repair.checksums import Located, locate

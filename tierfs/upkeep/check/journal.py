@@ -20,7 +20,7 @@ from tierfs.engine.journal.names import (
 )
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.reader import read_part
-from tierfs.engine.metadata import changes
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.upkeep.check.findings import Finding, Kind, Mend, Severity
@@ -55,9 +55,9 @@ class JournalCheck:
         """Return whether one slot or checkpoint is this store's."""
         try:
             if entry_slot(name) is not None:
-                return read_parsed(self._storage, name, changes.parse_entry).store_id == store_id
+                return read_parsed(self._storage, name, frames.parse_entry).store_id == store_id
             if checkpoint_slot(name) is not None:
-                return read_parsed(self._storage, name, changes.parse_manifest).store_id == store_id
+                return read_parsed(self._storage, name, frames.parse_manifest).store_id == store_id
             return False
         except (NotFound, DataLoss):
             return False
@@ -104,7 +104,7 @@ class JournalCheck:
             yield _bad(name, "it is missing")
             return
         try:
-            entry = read_parsed(self._storage, name, changes.parse_entry)
+            entry = read_parsed(self._storage, name, frames.parse_entry)
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
             return
@@ -114,7 +114,7 @@ class JournalCheck:
     def _checkpoint(self, slot: int) -> Iterator[Finding]:
         name = checkpoint_name(slot)
         try:
-            manifest = read_parsed(self._storage, name, changes.parse_manifest)
+            manifest = read_parsed(self._storage, name, frames.parse_manifest)
             if manifest.parts != len(manifest.part_crc32c):
                 yield _bad(name, f"it names {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
             for index in range(len(manifest.part_crc32c)):

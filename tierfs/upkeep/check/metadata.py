@@ -18,9 +18,9 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, ChunkState, EntryKind, SegmentStatus, Tier
 from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.message_rows import MessageRow, message, messages
 from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import MessageRow, message, messages
 from tierfs.upkeep.check import objects, rows, tree
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.upkeep.check.objects import ObjectTable

@@ -18,10 +18,10 @@ from typing import Any
 
 from tierfs.base.words.types import CRC_BLOCK_BYTES, SegmentKind, Tier
 from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.tables import CHECKSUMS, ENTRIES, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 
 

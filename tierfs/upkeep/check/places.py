@@ -27,11 +27,11 @@ from tierfs.engine.chunkstore.located import PlaceSeen
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.environment import open_environment
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, read_transaction
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Severity
 from tierfs.upkeep.check.journal import JournalCheck
 from tierfs.upkeep.check.unchunked import unchunked

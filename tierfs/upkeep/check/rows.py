@@ -13,6 +13,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore import local_files
 from tierfs.engine.metadata import batches, tables
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.sums import recount
 from tierfs.engine.metadata.tables import (
@@ -30,7 +31,6 @@ from tierfs.engine.metadata.tables import (
     Table,
 )
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Mend, Severity
 from tierfs.upkeep.check.objects import ObjectTable
 

@@ -11,9 +11,9 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind
 from tierfs.engine.metadata import tables
+from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS, Table
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 
 _TABLES: dict[EntryKind, Table[Any]] = {EntryKind.DIRECTORY: DIRECTORIES, EntryKind.SEGMENT: SEGMENTS}

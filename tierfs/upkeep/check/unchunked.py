@@ -14,10 +14,10 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import LocationId, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import empty_ledgers, entries, tables
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import LEDGERS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.upkeep.check.scrub.copy_reader import Fault
 
 StorageOf = Callable[[LocationId], ChunkStorage]

@@ -19,8 +19,7 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError, WrongColdTier
 from tierfs.base.words.types import ByteRange, ChunkState, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.engine.metadata import chains, directories, tables
-from tierfs.engine.metadata import store as fence
+from tierfs.engine.metadata import chains, directories, store_ownership, tables
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.journal_state import Fencer, JournalState
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord, StoreRecord
@@ -245,7 +244,7 @@ def _journal(txn: ReadTransaction) -> JournalStatus:
         fenced_by_epoch=state.fenced_by_epoch,
         fencer=state.fencer,
         replica=txn.store.replica,
-        old_backup=fence.is_old_backup(txn.store),
+        old_backup=store_ownership.is_old_backup(txn.store),
     )
 
 
@@ -305,7 +304,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     warnings: list[str] = []
     if record.journal.fenced_by_epoch:
-        warnings.append(str(fence.fenced(record)))
+        warnings.append(str(store_ownership.fenced(record)))
     cold_url = location.url if location is not None else None
     if isinstance(unknown_owner, WrongColdTier):
         warnings.append(f"{unknown_owner}; {unknown_owner.remedy}")

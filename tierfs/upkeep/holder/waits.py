@@ -20,7 +20,7 @@ from tierfs.base.words.types import ROOT_DIRECTORY, ReadPriority, SegmentId, Seg
 from tierfs.engine.metadata import chains, policies, sums
 from tierfs.engine.metadata.holder_records import FailureRecord
 from tierfs.engine.metadata.policies import PolicyCache
-from tierfs.engine.metadata.store import owns_bucket
+from tierfs.engine.metadata.store_ownership import owns_bucket
 from tierfs.engine.metadata.sums import Sums
 from tierfs.engine.metadata.tables import ENTRIES, FAILURES, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction

@@ -20,7 +20,7 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import directories, store
+from tierfs.engine.metadata import directories, store_ownership
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.segments import trash
 from tierfs.engine.segments.positions import Position
@@ -99,7 +99,7 @@ class ColdWork(LocalWork):
     def resolve_crashed(self) -> None:
         """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
         with self.metadata.read() as txn:
-            store.require_owner(txn.store)
+            store_ownership.require_owner(txn.store)
         objects.abandon_all(self.metadata)
         self._dismantle()
         self._place_switch().finish()
@@ -344,7 +344,7 @@ class ColdWork(LocalWork):
         """
         with self.metadata.read() as txn:
             if txn.store.replica:
-                store.require_owner(txn.store)
+                store_ownership.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000, report=report)
 
     def dead_uploads(self, *, grace_s: int, report: OnProgress = unseen) -> list[DeadUpload]:

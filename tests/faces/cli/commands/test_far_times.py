@@ -10,7 +10,7 @@ import pytest
 from tests.commands import tierfs
 from tierfs.base.words.types import MAX_TIME_MS
 from tierfs.engine.chunkstore.protocol import StoredObject
-from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.record_parts import IngestedFile
 
 SECONDS = {
     "of NTFS": -11_644_473_600,

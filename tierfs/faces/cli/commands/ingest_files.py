@@ -24,7 +24,7 @@ from tierfs.base.words.errors import Conflict, InvalidRequest, NotDirectory, Sto
 from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import MIB, Ack, ByteRange
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.journal_state import IngestedFile
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments import create
 from tierfs.engine.segments.create import BulkCreator, WholeSegment

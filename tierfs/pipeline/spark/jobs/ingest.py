@@ -31,8 +31,8 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.journal_state import IngestedFile
-from tierfs.engine.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.engine.metadata.batch_records import UploadedSegment
+from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.segments.create import CopiedDirectories, name_of_copy
 from tierfs.pipeline.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
 from tierfs.tiering.batch_job import Written

@@ -16,7 +16,7 @@ from tierfs.base.bytes import ranges
 from tierfs.base.bytes.parallel import OnProgress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.pipeline.scan.extents import Place
 from tierfs.pipeline.scan.selection import place_of
 from tierfs.pipeline.spark.jobs.tasks import Counter, Result, Tasks

@@ -14,11 +14,11 @@ from tierfs.base.bytes.checksum import proved_sums
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import chains, checksums, tables
+from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.reading.verified import VerifiedReader
 from tierfs.upkeep.check.findings import FindingPlace
 from tierfs.upkeep.check.metadata import segment_name

@@ -15,10 +15,10 @@ from tierfs.engine.chunkstore import local_files
 from tierfs.engine.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.engine.metadata.untrusted import messages
 from tierfs.tiering.garbage.orphans import SEGMENTS_PREFIX
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.copies import EntryRows

@@ -16,10 +16,10 @@ from tierfs.engine.chunkstore import local_files
 from tierfs.engine.metadata import chains, changes, checksums, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
+from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.metadata.untrusted import message, messages
 from tierfs.upkeep.check import rows, tree
 from tierfs.upkeep.check.findings import FindingPlace
 

@@ -16,10 +16,10 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ChunkState, SegmentId, Tier
 from tierfs.engine.metadata import chain_edits, tables
+from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.records import ChunkRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
-from tierfs.engine.metadata.untrusted import message
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.upkeep.check.metadata import segment_name

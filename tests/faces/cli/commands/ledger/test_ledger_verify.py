@@ -24,7 +24,7 @@ from tierfs.app.store import open_store
 from tierfs.base.bytes.parallel import Meter
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import EntryRun
+from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.tables import ENTRIES
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier

@@ -19,7 +19,7 @@ from tierfs.app.verbs import open_managed_ledger
 from tierfs.base.words.errors import Closed, Fenced, NoColdTier
 from tierfs.base.words.types import AttemptId, LocationId
 from tierfs.engine.metadata import directories, entries
-from tierfs.engine.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.engine.metadata.ledger_records import OffloadProgress
 from tierfs.engine.metadata.records import IntentRecord
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.segments.positions import Position
