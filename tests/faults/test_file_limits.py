@@ -22,7 +22,7 @@ from tierfs.base.words.errors import StorageFull, TierfsError, Unavailable
 from tierfs.engine.chunkstore.directory import tree
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.lmdb_errors import meaning
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 from tierfs.reading.local import LocalReader
 
 KIB = 1024

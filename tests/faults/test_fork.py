@@ -24,7 +24,7 @@ from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import Closed
 from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.tables import TOUCHES
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 from tierfs.upkeep.holder.lock import Hold, current
 
 CLOSED, OTHER, NOTHING = 3, 4, 0

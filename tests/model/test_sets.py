@@ -25,7 +25,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPr
 from tierfs.engine.chunkstore.directory import write
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import FAILURES, GARBAGE, INTENTS
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.faces.fsspec.filesystem import TierfsFileSystem
 from tierfs.pipeline.scan.line_format import LineFormat
 from tierfs.tiering import candidates, offload_queue

@@ -31,7 +31,7 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import chain_edits, policies
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.reading.patience import Patience
 from tierfs.reading.reader import Reader
 

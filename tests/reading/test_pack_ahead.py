@@ -13,7 +13,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.reading.reader import Reader
 
 FILES = 800

@@ -48,7 +48,7 @@ from tierfs.engine.metadata.environment import Environment, open_environment
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
 from tierfs.engine.segments.active_chunk import ActiveChunk, ChunkDescriptors
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.engine.segments.delete import delete
 from tierfs.engine.segments.engine import Engine
 from tierfs.engine.segments.group_commit import AppendCall

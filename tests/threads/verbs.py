@@ -23,7 +23,7 @@ from tierfs.base.words.types import ByteRange, DirectoryId
 from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import FAILURES
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.engine.segments.managed_ledger import ManagedLedger
 from tierfs.faces.cli.progress import ProgressLine
 from tierfs.pipeline.scan.extents import Place, PlaceConnections

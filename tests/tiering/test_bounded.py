@@ -13,7 +13,7 @@ import pytest
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.metadata.records import IngestedFile
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.upkeep.holder.work import ColdWork
 
 FEW, MANY = 250, 1000

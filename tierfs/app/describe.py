@@ -13,9 +13,10 @@ from tierfs.base.words.units import checksum, fields, plain, timestamp
 from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.segments import stat
-from tierfs.engine.segments.ownership import WriterLocks
-from tierfs.engine.segments.stat import Listed, SegmentStat, UnreachablePlace
+from tierfs.engine.segments import endangered, stat
+from tierfs.engine.segments.endangered import UnreachablePlace
+from tierfs.engine.segments.stat import Listed, SegmentStat
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 if TYPE_CHECKING:
     from tierfs.upkeep.holder.status import StoreStatus
@@ -73,7 +74,7 @@ def segment_now(store: Store, txn: ReadTransaction, name: str) -> dict[str, Any]
     shown = stat.stat(txn, name)
     writer = living_writer(store, shown.record)
     kept = reasons(store, txn, shown.record, writer)
-    data = segment(shown, writer, kept, stat.unreachable_of(txn, shown.record, store.path))
+    data = segment(shown, writer, kept, endangered.unreachable_of(txn, shown.record, store.path))
     if shown.record.kind is SegmentKind.LEDGER:
         data["ledger"] = ledger(store, txn, name)
     return data

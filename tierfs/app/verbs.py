@@ -18,7 +18,7 @@ from tierfs.base.words.errors import Conflict, TierfsError, Unavailable
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS
-from tierfs.engine.segments import create, managed_ledger, trash
+from tierfs.engine.segments import create, managed_ledger_trim, trash
 from tierfs.engine.segments.delete import Deletion
 from tierfs.engine.segments.trash import Removed
 from tierfs.engine.segments.truncate import Truncation
@@ -89,7 +89,7 @@ def trim_ledgers(
     Raises NotFound, or InvalidRequest for a segment or a position outside of the managed ledger.
     """
     remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store), to_trash=not now)
-    done = managed_ledger.trim(store.metadata, path, before, remove)
+    done = managed_ledger_trim.trim(store.metadata, path, before, remove)
     _collect_local(store, report)
     return done
 

@@ -15,8 +15,8 @@ from tests.stores import TestStore, open_test_store
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
-from tierfs.engine.segments.create import WholeSegment
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.bulk_create import WholeSegment
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 @pytest.fixture

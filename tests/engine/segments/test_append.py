@@ -36,7 +36,7 @@ from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.append import PendingAppend
-from tierfs.engine.segments.create import BulkCreator, WholeSegment
+from tierfs.engine.segments.bulk_create import BulkCreator, WholeSegment
 from tierfs.engine.segments.group_commit import AppendCall
 from tierfs.engine.segments.writer import SegmentWriter
 

@@ -13,7 +13,7 @@ from tierfs.base.words.types import ByteRange, Tier
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.engine.segments.concat import concat
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 def chunked(store: TestStore, name: str, lengths: list[int], letter: bytes) -> bytes:

@@ -11,9 +11,9 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
-from tierfs.engine.segments import create, delete, stat
+from tierfs.engine.segments import create, delete, usage
 from tierfs.engine.segments.delete import Deletion
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
 
@@ -104,7 +104,7 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
         assert queued is not None
         assert directories.find(txn, queued.name) is None
         assert [entry.name for entry in directories.entries(txn, directories.ROOT_DIRECTORY)] == ["kept"]
-        assert [found.name for found in stat.usage(txn, "")] == [""]
+        assert [found.name for found in usage.usage(txn, "")] == [""]
     with pytest.raises(NotFound):
         store.engine.delete("d", recursive=True, cold_due_ms=0)
     store.append("d/a", b"new")

@@ -28,9 +28,9 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, POLICIES, SEGMENTS
 from tierfs.engine.segments.concat import concat
 from tierfs.engine.segments.create import create
-from tierfs.engine.segments.ownership import WriterLocks
 from tierfs.engine.segments.seal import unseal
 from tierfs.engine.segments.truncate import Truncation, truncate
+from tierfs.engine.segments.writer_locks import WriterLocks
 from tierfs.tiering.candidates import offload_actions
 
 Edit = Callable[[MetadataStore, WriterLocks], object]

@@ -25,8 +25,8 @@ from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS,
 from tierfs.engine.segments import delete
 from tierfs.engine.segments.append import PendingAppend
 from tierfs.engine.segments.group_commit import AppendCall, GroupCommit
-from tierfs.engine.segments.ownership import WriterLocks
 from tierfs.engine.segments.unsure_files import MOST_UNSURE
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

@@ -47,7 +47,7 @@ from tierfs.engine.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.engine.segments.create import WholeSegment
+from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.upkeep.check.findings import Kind
 
 NOBODY = 999

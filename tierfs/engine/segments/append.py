@@ -17,7 +17,7 @@ from tierfs.engine.metadata.chains import Growth
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.engine.segments import create, ownership
+from tierfs.engine.segments import ownership, sealed_record
 from tierfs.engine.segments.active_chunk import ActiveChunk, ChunkDescriptors
 from tierfs.engine.segments.group_commit import AppendCall, PendingCommit
 from tierfs.engine.segments.ownership import StaleBase
@@ -129,7 +129,7 @@ class PendingAppend(PendingCommit):
         else:
             segment = replace(segment, resumable=resumable)
         if self.seal:
-            create.write(txn, segment)
+            sealed_record.write(txn, segment)
         else:
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
 

@@ -19,7 +19,7 @@ from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import IntentRecord, ObjectRecord
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.segments import create
+from tierfs.engine.segments import segment_builder
 
 
 class GivenUp(Conflict):
@@ -66,7 +66,7 @@ def commit(
     if batches.is_committed(txn, record.application, record.number, record.writer):
         return False
     batches.begin(txn, record)
-    builder = create.SegmentBuilder(txn, seal=seal)
+    builder = segment_builder.SegmentBuilder(txn, seal=seal)
     for segment_id, uploaded in zip(record.segment_ids, segments, strict=True):
         try:
             new = builder.make(SegmentId(segment_id), uploaded.segment, uploaded.length, uploaded.file)

@@ -18,7 +18,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.engine.segments import delete, ownership, seal
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 @dataclass(frozen=True, slots=True)

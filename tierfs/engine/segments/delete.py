@@ -27,7 +27,7 @@ from tierfs.engine.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.engine.segments import ledgers as ledger_attempts
 from tierfs.engine.segments import ownership, streams, trash
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 # Segments, directories and chunks removed per commit: some 100 ms, the longest wait of an append.
 BATCH_RECORDS = 1000

@@ -27,11 +27,11 @@ from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments import active_chunk, create, ownership, seal, streams
 from tierfs.engine.segments.active_chunk import ChunkDescriptors
 from tierfs.engine.segments.append import offset_mismatch
-from tierfs.engine.segments.create import BulkCreator
+from tierfs.engine.segments.bulk_create import BulkCreator
 from tierfs.engine.segments.group_commit import GroupCommit
-from tierfs.engine.segments.ownership import WriterLocks
 from tierfs.engine.segments.seal import Moved
 from tierfs.engine.segments.writer import SegmentWriter, WriterTools
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 if TYPE_CHECKING:
     from tierfs.engine.segments.concat import Concatenation

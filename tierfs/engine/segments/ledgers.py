@@ -22,9 +22,9 @@ from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import DIRECTORIES
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.segments import create, ownership, positions, seal, streams
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments import create, ownership, positions, seal, sealed_record, streams
 from tierfs.engine.segments.positions import OffloadState, Position
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def close_if_due(
     if alive and not streams.is_old(segment, policy, now_ms):
         return False, None
     ended = seal.active_file(txn, segment)
-    create.write(txn, segment)
+    sealed_record.write(txn, segment)
     return True, ended
 
 
@@ -196,7 +196,7 @@ def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tu
     for member in ledgers:
         if not member.segment.sealed:
             file = seal.active_file(txn, member.segment)
-            create.write(txn, ownership.fence(txn, member.segment, writer_locks))
+            sealed_record.write(txn, ownership.fence(txn, member.segment, writer_locks))
             ended += [] if file is None else [file]
     record = directories.directory(txn, directory_id)
     if not record.terminated:

@@ -19,8 +19,8 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.segments import create, ownership, streams
-from tierfs.engine.segments.ownership import WriterLocks
+from tierfs.engine.segments import ownership, sealed_record, streams
+from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple[SegmentRecord, str | None]:
@@ -34,7 +34,7 @@ def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple
         if segment.status is SegmentStatus.SEALED:
             return segment, None
         fenced = ownership.fence(txn, segment, writer_locks)
-        return create.write(txn, fenced), active_file(txn, segment)
+        return sealed_record.write(txn, fenced), active_file(txn, segment)
 
 
 def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:

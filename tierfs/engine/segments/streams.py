@@ -70,7 +70,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
 
     Create the successor again if the segment is already sealed by policy and its successor was deleted.
     """
-    from tierfs.engine.segments import create
+    from tierfs.engine.segments import create, sealed_record
 
     name = _successor_name(txn, segment)
     if name is None:
@@ -91,7 +91,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
         ),
     )
     policies.inherit_from(txn, following.id, segment.id)
-    create.write(txn, segment, successor_id=following.id)
+    sealed_record.write(txn, segment, successor_id=following.id)
     return following
 
 

@@ -32,7 +32,7 @@ from tierfs.engine.metadata.records import IntentRecord, LocationRecord, ObjectR
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.segments import create, seal
+from tierfs.engine.segments import create, seal, sealed_record
 from tierfs.tiering import objects
 from tierfs.tiering.adoption.grow import other_segment
 from tierfs.tiering.adoption.ledger_grow import LedgerGrowth, growth_of, objects_of
@@ -233,7 +233,7 @@ class LedgerLinker:
                 segment_first=bool(segment.cold.count) and not number,
             )
         if not grows:
-            return create.write(txn, editor.segment)
+            return sealed_record.write(txn, editor.segment)
         editor.put(journaled=True)
         return editor.segment
 

@@ -14,7 +14,7 @@ from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import LocationRecord, ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.engine.segments import create
+from tierfs.engine.segments import create, sealed_record
 from tierfs.tiering.adoption import grow
 from tierfs.tiering.adoption.grow import Difference
 from tierfs.tiering.adoption.plan import ForeignExtent
@@ -78,7 +78,7 @@ def _make(
     if grows:
         editor.put(journaled=True)
     else:
-        create.write(txn, editor.segment)
+        sealed_record.write(txn, editor.segment)
 
 
 def _new_object(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:

@@ -27,7 +27,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import Sums, recount
 from tierfs.engine.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.segments.stat import Endangered, endangered
+from tierfs.engine.segments.endangered import Endangered, endangered
 from tierfs.tiering import quota
 from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.upkeep.holder import lock, requests

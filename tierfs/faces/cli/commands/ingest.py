@@ -24,7 +24,7 @@ from tierfs.base.words.errors import (
 )
 from tierfs.base.words.types import Ack
 from tierfs.engine.metadata import directories, policies
-from tierfs.engine.segments.create import BulkCreator
+from tierfs.engine.segments.bulk_create import BulkCreator
 from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.commands.ingest_files import FileIngest, Stopped, batches, ingest_batch
 from tierfs.faces.cli.commands.ingest_plan import IngestPlan, Item, plan_ingest

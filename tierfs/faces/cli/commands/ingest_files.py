@@ -27,7 +27,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments import create
-from tierfs.engine.segments.create import BulkCreator, WholeSegment
+from tierfs.engine.segments.bulk_create import BulkCreator, WholeSegment
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.faces.cli.commands.append import closing_writer
 from tierfs.faces.cli.commands.ingest_plan import Item

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
-from tierfs.engine.segments.create import CopiedDirectories, name_of_copy
+from tierfs.engine.segments.copied_directories import CopiedDirectories, name_of_copy
 from tierfs.faces.cli.errors import from_os_error
 
 

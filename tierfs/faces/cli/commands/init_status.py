@@ -26,7 +26,7 @@ from tierfs.upkeep.holder.lock import mounts_of
 
 if TYPE_CHECKING:
     from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
-    from tierfs.engine.segments.stat import Endangered
+    from tierfs.engine.segments.endangered import Endangered
     from tierfs.upkeep.holder.status import (
         AdoptionStatus,
         BacklogStatus,

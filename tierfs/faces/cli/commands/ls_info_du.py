@@ -22,7 +22,9 @@ from tierfs.engine.metadata import chains, directories, policies
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import stat
-from tierfs.engine.segments.stat import Listed, SegmentStat, UnreachablePlace, unreachable_of, usage
+from tierfs.engine.segments.endangered import UnreachablePlace, unreachable_of
+from tierfs.engine.segments.stat import Listed, SegmentStat
+from tierfs.engine.segments.usage import usage
 from tierfs.faces.cli import output
 from tierfs.faces.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.faces.cli.group import command, each, human_option, paths_argument

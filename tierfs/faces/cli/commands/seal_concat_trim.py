@@ -138,13 +138,13 @@ def _trim_ledgers(
     session: Session, store: Store, name: str, position: Position, *, now: bool, dry_run: bool, yes: bool
 ) -> None:
     from tierfs.app import verbs
-    from tierfs.engine.segments import managed_ledger
+    from tierfs.engine.segments import managed_ledger_trim
 
     def described(plan: Deletion) -> str:
         return f"{output.count(plan.segments, 'ledger')} of {printable(name)}: {output.tiers(plan)}"
 
     with store.metadata.read() as txn:
-        plan = managed_ledger.plan(txn, name, position)
+        plan = managed_ledger_trim.plan(txn, name, position)
     if dry_run:
         data = {"managed_ledger": name, "removed": False, **removal_data(plan)}
         session.result(data, f"would delete {described(plan)}")

@@ -33,7 +33,7 @@ from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
-from tierfs.engine.segments.create import CopiedDirectories, name_of_copy
+from tierfs.engine.segments.copied_directories import CopiedDirectories, name_of_copy
 from tierfs.pipeline.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
 from tierfs.tiering.batch_job import Written
 
