@@ -24,7 +24,7 @@ from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import FAILURES
 from tierfs.engine.segments.bulk_create import WholeSegment
-from tierfs.engine.segments.managed_ledger import ManagedLedger
+from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 from tierfs.faces.cli.progress import ProgressLine
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
 from tierfs.tiering.ledgers.managed import OffloadRuns
@@ -92,7 +92,7 @@ def bulk_creator(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
 
 def managed_ledger(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """Every entry has a position of its own, over ledgers that are closed meanwhile."""
-    ledger, added = ManagedLedger(store.engine, "topic"), list[tuple[str, int]]()
+    ledger, added = ManagedLedgerWriter(store.engine, "topic"), list[tuple[str, int]]()
 
     def work(number: int) -> None:
         for turn in range(10):
@@ -248,7 +248,7 @@ CASES: dict[str, Make] = {
     "BulkCreator": bulk_creator,
     "Failures": failures,
     "GroupCommit": group_commit,
-    "ManagedLedger": managed_ledger,
+    "ManagedLedgerWriter": managed_ledger,
     "MetadataStore": metadata,
     "Meter": meter,
     "MetricSink": counters,

@@ -30,7 +30,8 @@ from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger import transforms, unbatch
 from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
-from tierfs.engine.ledger.index import LedgerIndex, encode_index
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.single_object import MagicWords, plan_object
 from tierfs.engine.ledger.transforms import Transform

@@ -19,7 +19,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
 from tierfs.base.words.units import numbered
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.ledger import keys as object_keys
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import FIRST_PART_ID, LedgerIndex
 from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import chains, checksums, empty_ledgers, entries, policies

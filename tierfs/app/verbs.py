@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tierfs.engine.chunkstore.protocol import StoredObject
     from tierfs.engine.metadata.records import GarbageRecord, IntentRecord
     from tierfs.engine.metadata.transaction import ReadTransaction
-    from tierfs.engine.segments.managed_ledger import ManagedLedger
+    from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
     from tierfs.engine.segments.positions import Position
     from tierfs.tiering.garbage.clocks import ClockAccepted
     from tierfs.tiering.garbage.dead_uploads import DeadUpload
@@ -169,20 +169,20 @@ def make_room(store: Store, first: str) -> int:
 
 def open_managed_ledger(
     store: Store, path: str, *, take_over: bool = False, elsewhere: OffloadElsewhere | None = None
-) -> ManagedLedger:
-    """Become the writer of a managed ledger; see ManagedLedger.
+) -> ManagedLedgerWriter:
+    """Become the writer of a managed ledger; see ManagedLedgerWriter.
 
     It offloads by `elsewhere`, or else where the store has a cold tier.
     """
-    from tierfs.engine.segments.managed_ledger import ManagedLedger
+    from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 
     if elsewhere is not None:
         offload_prefix = elsewhere.offload_prefix
-        return ManagedLedger(
+        return ManagedLedgerWriter(
             store.engine, path, take_over=take_over, offloader=lambda _, before: offload_prefix(before)
         )
     if store.cold_location_id is None:
-        return ManagedLedger(store.engine, path, take_over=take_over)
+        return ManagedLedgerWriter(store.engine, path, take_over=take_over)
 
     def offload(managed_ledger: str, before: Position) -> Position:
         from tierfs.engine.segments.positions import Position
@@ -191,7 +191,7 @@ def open_managed_ledger(
         done = perform(store, OFFLOAD_PREFIX, managed_ledger, {BEFORE: str(before)})
         return Position.parse(done.first_unoffloaded)
 
-    return ManagedLedger(store.engine, path, take_over=take_over, offloader=offload)
+    return ManagedLedgerWriter(store.engine, path, take_over=take_over, offloader=offload)
 
 
 def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> GarbageReport:

@@ -9,8 +9,9 @@ from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, PayloadEncoding
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.ledger.block_reader import DecoderSource, EntryBatch, scan_batches
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.block_reader import BlockEntryBatch, scan_batches
+from tierfs.engine.ledger.decoder_source import DecoderSource
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
@@ -35,7 +36,7 @@ class EntryRuns:
         """Id of the next entry."""
         self.payload_bytes = payload_start
 
-    def add(self, batch: EntryBatch, frame_bytes: int) -> None:
+    def add(self, batch: BlockEntryBatch, frame_bytes: int) -> None:
         """Take the next entries, which continue the ledger."""
         stored, lengths = batch.offset, batch.lengths
         while lengths:
@@ -88,7 +89,9 @@ def scan(storage: ChunkStorage, record: ObjectRecord) -> Iterator[EntryRun]:
         yield from complete
 
 
-def _batches(storage: ChunkStorage, record: ObjectRecord, data: StoredObject, pieces: Pieces) -> Iterator[EntryBatch]:
+def _batches(
+    storage: ChunkStorage, record: ObjectRecord, data: StoredObject, pieces: Pieces
+) -> Iterator[BlockEntryBatch]:
     deviations = Deviations()
     try:
         index = read_index(storage, storage.stat(record.index_name), deviations)

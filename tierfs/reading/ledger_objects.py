@@ -16,9 +16,11 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, PayloadEncoding
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.ledger import block_reader, single_object
-from tierfs.engine.ledger.block_reader import BlockRange, DecoderSource, EntryBatch
-from tierfs.engine.ledger.blocks import Deviations
-from tierfs.engine.ledger.index import MAX_INDEX_BYTES, LedgerIndex, StreamingIndex, decode_index
+from tierfs.engine.ledger.block_reader import BlockEntryBatch, BlockRange
+from tierfs.engine.ledger.decoder_source import DecoderSource
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex, StreamingIndex
+from tierfs.engine.ledger.index_codec import MAX_INDEX_BYTES, decode_index
 from tierfs.engine.ledger.metadata import LedgerInfo, LedgerMetadata
 from tierfs.engine.ledger.single_object import MagicWords
 
@@ -165,7 +167,7 @@ def managed_ledger(metadata: LedgerMetadata) -> str:
     return (value or b"").decode(errors="replace")
 
 
-def batches(source: DecoderSource, laid: LedgerLayout, deviations: Deviations) -> Iterator[EntryBatch]:
+def batches(source: DecoderSource, laid: LedgerLayout, deviations: Deviations) -> Iterator[BlockEntryBatch]:
     """Return the entries in batches; see block_reader.read_batches."""
     if laid.magic is not None:
         return single_object.read_batches(source, laid.blocks, laid.magic, deviations)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries
-from tierfs.engine.ledger.blocks import Deviations, encode_blocks, plan_blocks
-from tierfs.engine.ledger.index import LedgerIndex, encode_index
+from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
 
 NAME = "u-ledger-7"

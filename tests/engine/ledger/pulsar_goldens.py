@@ -10,8 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from tierfs.engine.ledger.block_reader import LedgerEntry
-from tierfs.engine.ledger.blocks import Deviations
-from tierfs.engine.ledger.index import LedgerIndex, StreamingIndex, decode_index
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex, StreamingIndex
+from tierfs.engine.ledger.index_codec import decode_index
 
 PULSAR = Path(__file__).parent / "pulsar"
 

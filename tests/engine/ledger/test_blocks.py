@@ -17,7 +17,8 @@ from tests.engine.ledger.objects import DEADLINE_MS, NAME, frame, padding, paylo
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger.block_reader import BlockRange, read_entries, scan_blocks
-from tierfs.engine.ledger.blocks import MAX_MESSAGES, BlockHeader, BlockPlan, Deviations, encode_blocks, plan_blocks
+from tierfs.engine.ledger.blocks import BlockHeader, BlockPlan, encode_blocks, plan_blocks
+from tierfs.engine.ledger.deviations import MAX_MESSAGES, Deviations
 
 HEADER = "fbdbabcb 0000000000000080 0000000000100000 0000000000000d05" + "00" * 100
 

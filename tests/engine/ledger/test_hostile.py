@@ -13,8 +13,10 @@ from tests.engine.ledger.objects import DEADLINE_MS, closed, streaming_block, st
 from tests.engine.ledger.test_metadata import INFO, METADATA
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.engine.ledger.block_reader import BlockRange, read_entries, scan_blocks
-from tierfs.engine.ledger.blocks import BlockHeader, Deviations
-from tierfs.engine.ledger.index import LedgerIndex, decode_index
+from tierfs.engine.ledger.blocks import BlockHeader
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import decode_index
 from tierfs.engine.ledger.metadata import LedgerInfo, LedgerMetadata
 
 LEDGER = write([bytes([n]) * (n % 20) for n in range(20)], 300)

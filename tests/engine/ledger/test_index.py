@@ -14,15 +14,9 @@ from tests.engine.ledger.test_metadata import METADATA, METADATA_GOLDEN
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger.block_reader import BlockRange
-from tierfs.engine.ledger.blocks import Deviations
-from tierfs.engine.ledger.index import (
-    MAX_INDEX_BYTES,
-    IndexEntry,
-    LedgerIndex,
-    StreamingIndex,
-    decode_index,
-    encode_index,
-)
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import IndexEntry, LedgerIndex, StreamingIndex
+from tierfs.engine.ledger.index_codec import MAX_INDEX_BYTES, decode_index, encode_index
 from tierfs.engine.ledger.metadata import LedgerInfo, LedgerState
 
 BLOCKS = (IndexEntry(0, 2, 0), IndexEntry(1000, 3, 64 * MIB), IndexEntry(2000, 4, 128 * MIB))

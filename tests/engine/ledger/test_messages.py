@@ -10,8 +10,9 @@ import pytest
 from tests.engine.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto
 from tests.engine.ledger.test_pulsar_goldens import entries_of_messages
 from tierfs.base.words.errors import DataLoss
-from tierfs.engine.ledger.message_bytes import Compression
-from tierfs.engine.ledger.messages import MessageRecord, decode
+from tierfs.engine.ledger.compression import Compression
+from tierfs.engine.ledger.message_records import MessageRecord
+from tierfs.engine.ledger.messages import decode
 from tierfs.engine.ledger.unbatch import unbatch
 
 BROKER = proto((1, 1_700_000_000_500), (2, 41))

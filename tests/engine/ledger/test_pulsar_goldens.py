@@ -15,10 +15,13 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger import keys
 from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries, scan_blocks
-from tierfs.engine.ledger.blocks import Deviations, encode_blocks, plan_blocks
-from tierfs.engine.ledger.index import LedgerIndex, encode_index
-from tierfs.engine.ledger.message_bytes import Compression, decompress
-from tierfs.engine.ledger.messages import MessageRecord, decode
+from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.engine.ledger.compression import Compression, decompress
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
+from tierfs.engine.ledger.message_records import MessageRecord
+from tierfs.engine.ledger.messages import decode
 from tierfs.engine.ledger.metadata import CustomMetadata, DigestType, Ensemble, LedgerInfo, LedgerMetadata, LedgerState
 
 WHOLE = (1, 2, 3, 4, 5, 6, 7, 8, 2**63 - 1)

@@ -13,7 +13,7 @@ from tests.engine.ledger import independent
 from tests.engine.ledger.objects import DEADLINE_MS, closed, payloads_of
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.engine.ledger.block_reader import LedgerEntry
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.single_object import (
     START_BYTES,
     MagicWords,

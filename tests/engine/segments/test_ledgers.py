@@ -24,7 +24,7 @@ from tierfs.engine.metadata import directories, entries, policies, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.tables import ENTRIES
 from tierfs.engine.segments import ledgers, positions
-from tierfs.engine.segments.managed_ledger import Added, ManagedLedger
+from tierfs.engine.segments.managed_ledger import Added, ManagedLedgerWriter
 from tierfs.engine.segments.positions import Position
 from tierfs.tiering.garbage.retention import Retention
 from tierfs.upkeep.check.findings import Kind, Mend
@@ -149,8 +149,8 @@ def set_policy(store: TestStore, **settings: str) -> None:
         policies.put(txn, ROOT_DIRECTORY, BASE | settings)
 
 
-def opened(store: TestStore, path: str = "t") -> ManagedLedger:
-    return ManagedLedger(store.engine, path)
+def opened(store: TestStore, path: str = "t") -> ManagedLedgerWriter:
+    return ManagedLedgerWriter(store.engine, path)
 
 
 def picture(store: TestStore, path: str = "t") -> list[tuple[int, str]]:
@@ -232,8 +232,8 @@ def test_a_managed_ledger_has_one_writer(store: TestStore, clock: ManualClock) -
     first.add_entries([b"a"])
     other = store.another_engine()
     with pytest.raises(Conflict, match="is being written by"):
-        ManagedLedger(other, "t")
-    second = ManagedLedger(other, "t", take_over=True)
+        ManagedLedgerWriter(other, "t")
+    second = ManagedLedgerWriter(other, "t", take_over=True)
     second.add_entries([b"b"])
     with pytest.raises(Fenced):
         first.add_entries([b"c"])
@@ -259,7 +259,7 @@ def test_a_closed_managed_ledger_takes_nothing_and_without_an_offloader_every_of
         with pytest.raises(Closed):
             refused()
     assert picture(store) == [(10, "closed"), (10, "closed"), (1, "open")]
-    managed = ManagedLedger(store.engine, "u", offloader=lambda path, before: Position(before.ledger_id, 0))
+    managed = ManagedLedgerWriter(store.engine, "u", offloader=lambda path, before: Position(before.ledger_id, 0))
     assert managed.offload_prefix(Position(7, 3)) == Position(7, 0)
 
 

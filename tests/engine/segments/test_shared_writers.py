@@ -13,7 +13,7 @@ from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs.base.words.errors import Closed, Conflict, OffsetMismatch, Sealed, TierfsError
 from tierfs.base.words.types import Ack, ByteRange
-from tierfs.engine.segments.managed_ledger import ManagedLedger
+from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 from tierfs.engine.segments.shared_writers import SharedWriters
 
 THREADS = 8
@@ -144,8 +144,8 @@ def test_a_second_writer_of_a_process_is_refused_where_none_is_shared(store: Tes
 
 
 def test_a_second_managed_ledger_of_a_process_does_not_end_the_first(store: TestStore) -> None:
-    first = ManagedLedger(store.engine, "t")
+    first = ManagedLedgerWriter(store.engine, "t")
     first.add_entries([b"a"])
     with pytest.raises(Conflict, match="in this process"):
-        ManagedLedger(store.engine, "t").add_entries([b"b"])
+        ManagedLedgerWriter(store.engine, "t").add_entries([b"b"])
     first.add_entries([b"c"])

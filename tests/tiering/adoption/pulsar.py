@@ -11,7 +11,7 @@ from tests.engine.ledger import objects
 from tests.tiering.adoption.foreign import Files
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.engine.ledger.index import encode_index
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.metadata import CustomMetadata, KeyValue, LedgerInfo
 from tierfs.engine.ledger.single_object import MagicWords, plan_object
 

@@ -20,7 +20,7 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, NotDirectory, NotF
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger import keys as object_keys
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.metadata import entries_object

@@ -20,6 +20,7 @@ from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import batch_markers, epochs, objects, reader, store_mark
 from tierfs.engine.journal import names as journal_names
 from tierfs.engine.ledger import blocks, index, keys
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.metadata import split_uuid
 from tierfs.engine.metadata import entries_object, frames
 from tierfs.reading import ledger_objects
@@ -143,7 +144,7 @@ def _ledger_data(storage: ChunkStorage, header: ObjectHeader) -> None:
 
 def _ledger_index(storage: ChunkStorage, header: ObjectHeader) -> None:
     _ledger_fields(header)
-    deviations = blocks.Deviations()
+    deviations = Deviations()
     read = ledger_objects.read_index(storage, header.stored, deviations)
     header.fields["data_object_length"] = read.data_object_length
     if isinstance(read, index.LedgerIndex):

@@ -7,15 +7,13 @@ reader loop, and a length is believed only while the block has that many bytes l
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.names import printable
 from tierfs.engine.ledger.blocks import (
     FIXED_BYTES,
     FRAME,
@@ -24,75 +22,9 @@ from tierfs.engine.ledger.blocks import (
     STREAMING_FIXED_BYTES,
     STREAMING_MAGIC,
     BlockHeader,
-    Deviations,
 )
-
-
-class DecoderSource:
-    """The bytes of an object in order, whatever the sizes of the pieces they arrive in."""
-
-    def __init__(self, pieces: Iterable[Buffer], position: int, name: str) -> None:
-        self._pieces = iter(pieces)
-        self._piece = memoryview(b"")
-        self.position = position
-        self.name = printable(name)
-
-    @property
-    def piece(self) -> memoryview:
-        """Return the rest of the piece that arrived last; more may follow it."""
-        return self._piece
-
-    def advance(self, size: int) -> None:
-        """Skip bytes of that piece."""
-        self._piece = self._piece[size:]
-        self.position += size
-
-    def take(self, size: int) -> bytes:
-        """Return the next `size` bytes. Raises DataLoss when the object ends before."""
-        if size <= len(self._piece):
-            self.position += size
-            data, self._piece = self._piece[:size].tobytes(), self._piece[size:]
-            return data
-        end = self.position + size
-        data = b"".join(self.pieces_to(end))
-        self._require(end)
-        return data
-
-    def skip_to(self, offset: int) -> None:
-        """Drop the bytes in front of `offset`. Raises DataLoss when the object ends before."""
-        for _ in self.pieces_to(offset):
-            pass
-        self._require(offset)
-
-    def pieces_to(self, end: int) -> Iterator[memoryview]:
-        """Yield the bytes up to `end`; fewer when the object ends before."""
-        while self.position < end:
-            if not self._piece and not self._next_piece():
-                return
-            part = self._piece[: end - self.position]
-            self._piece = self._piece[len(part) :]
-            self.position += len(part)
-            yield part
-
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Unpack the next fields. Raises DataLoss when the object ends before."""
-        return form.unpack(self.take(form.size))
-
-    def damage(self, why: str) -> DataLoss:
-        """Return the error for damage of this object."""
-        return DataLoss(f"{self.name}: {why}")
-
-    def _next_piece(self) -> bool:
-        for piece in self._pieces:
-            self._piece = memoryview(piece)
-            if self._piece:
-                return True
-        return False
-
-    def _require(self, offset: int) -> None:
-        if self.position < offset:
-            raise self.damage(f"it ends at {self.position}, bytes up to {offset} are missing")
-
+from tierfs.engine.ledger.decoder_source import DecoderSource
+from tierfs.engine.ledger.deviations import Deviations
 
 # Entries per batch: together a hundred times the fixed cost of a batch, and as many as a row of the store holds.
 _BATCH_ENTRIES = 4096
@@ -105,7 +37,7 @@ class EntryMissing(DataLoss):
     """The entries of a block end before an expected one: Pulsar drops those that fit into no block."""
 
 
-class EntryBatch(NamedTuple):
+class BlockEntryBatch(NamedTuple):
     """Consecutive entries of a block, each after its frame."""
 
     first_entry_id: int
@@ -162,7 +94,9 @@ def read_entries(
         yield from _entries(source, batch)
 
 
-def read_batches(source: DecoderSource, blocks: Iterable[BlockRange], deviations: Deviations) -> Iterator[EntryBatch]:
+def read_batches(
+    source: DecoderSource, blocks: Iterable[BlockRange], deviations: Deviations
+) -> Iterator[BlockEntryBatch]:
     """Yield the same entries in batches, as many at once as are whole in a piece.
 
     A payload left in `source` may be taken from it, even in pieces, before the next batch is requested. Raises as
@@ -176,7 +110,7 @@ def read_batches(source: DecoderSource, blocks: Iterable[BlockRange], deviations
         yield from _batches(source, block, deviations)
 
 
-def _entries(source: DecoderSource, batch: EntryBatch) -> Iterator[LedgerEntry]:
+def _entries(source: DecoderSource, batch: BlockEntryBatch) -> Iterator[LedgerEntry]:
     """Yield the entries of a batch, one by one."""
     if batch.payload is None:
         offset = source.position
@@ -204,7 +138,7 @@ def scan_blocks(
 
 def scan_batches(
     source: DecoderSource, object_bytes: int, deviations: Deviations
-) -> Iterator[tuple[BlockHeader, EntryBatch]]:
+) -> Iterator[tuple[BlockHeader, BlockEntryBatch]]:
     """Yield the same entries in batches; see `read_batches`."""
     ledger_id, expected = None, None
     while source.position < object_bytes:
@@ -268,7 +202,7 @@ def _described(header: BlockHeader) -> str:
     )
 
 
-def _batches(source: DecoderSource, block: BlockRange, deviations: Deviations) -> Iterator[EntryBatch]:
+def _batches(source: DecoderSource, block: BlockRange, deviations: Deviations) -> Iterator[BlockEntryBatch]:
     """Yield the entries of one block from its first one on, then check its padding."""
     expected = block.first_entry_id
     stop = None if block.entries is None else expected + block.entries
@@ -287,7 +221,7 @@ def _batches(source: DecoderSource, block: BlockRange, deviations: Deviations) -
         entry_id, length = _check_frame(frame, expected, block, source)
         offset = source.position
         if entry_id == expected:
-            yield EntryBatch(entry_id, (length,), offset - FRAME.size, None)
+            yield BlockEntryBatch(entry_id, (length,), offset - FRAME.size, None)
             expected += 1
         else:
             deviations.add(f"{source.name}: entry {entry_id} is repeated at {offset}")
@@ -295,7 +229,7 @@ def _batches(source: DecoderSource, block: BlockRange, deviations: Deviations) -
     check_padding(source, block, PADDING, deviations, padding)
 
 
-def _whole_entries(source: DecoderSource, block: BlockRange, expected: int, stop: int | None) -> EntryBatch:
+def _whole_entries(source: DecoderSource, block: BlockRange, expected: int, stop: int | None) -> BlockEntryBatch:
     """Return the next entries, as far as each is the expected one and whole in the current piece."""
     piece, start = source.piece, source.position
     end = min(len(piece), block.end_offset - start)
@@ -314,7 +248,7 @@ def _whole_entries(source: DecoderSource, block: BlockRange, expected: int, stop
         expected += 1
     payload = b"".join(payloads)
     source.advance(at)
-    return EntryBatch(expected - len(lengths), lengths, start, payload)
+    return BlockEntryBatch(expected - len(lengths), lengths, start, payload)
 
 
 def _check_end(frame: bytes, expected: int, stop: int | None, block: BlockRange, source: DecoderSource) -> None:

@@ -2,8 +2,7 @@
 
 A block is a header of 128 bytes, whole entries (length, entry id, payload) and end padding. Sizes are planned from the
 lengths of the entries alone, before the first byte is written: an upload must know the size of each part, and an entry
-that fits into no block must be refused before anything is uploaded. *Deviations* are bytes that a reader accepts
-although no writer should have written them.
+that fits into no block must be refused before anything is uploaded.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from tierfs.base.bytes.checksum import Buffer
@@ -218,21 +217,3 @@ def _pad(block: bytearray, start: int, pattern: bytes) -> None:
     stretch = pattern * min(_PADDED_AT_ONCE, (len(block) - start) // len(pattern) + 1)
     for at in range(start, len(block), len(stretch)):
         block[at : at + len(stretch)] = stretch[: len(block) - at]
-
-
-# Messages kept per object, a guess: an object can deviate in each of its millions of entries.
-MAX_MESSAGES = 100
-
-
-@dataclass(slots=True)
-class Deviations:
-    """Messages of the first deviations of an object, and the number of all."""
-
-    messages: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, message: str) -> None:
-        """Note one more deviation."""
-        self.count += 1
-        if len(self.messages) < MAX_MESSAGES:
-            self.messages.append(message)

@@ -21,7 +21,8 @@ from ipaddress import ip_address
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
-from tierfs.engine.ledger.message_bytes import Compression, decompress_stream, payload_as_json
+from tierfs.engine.ledger.compression import Compression, decompress_stream
+from tierfs.engine.ledger.message_bytes import payload_as_json
 
 # MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2 and BLANK_MAGIC_CODE of RocketMQ.
 MAGIC, MAGIC_2, CODA_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194

@@ -25,6 +25,8 @@ Names: TypeAlias = Mapping[str, str]
 # Conversions from Pulsar's values to ours, for fields that are enums or records.
 Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
+_UUID_MASK = 2**64 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufRecord:
@@ -106,9 +108,6 @@ def _unknown(message: Message) -> bytes:
     for descriptor, _ in message.ListFields():
         rest.ClearField(descriptor.name)
     return rest.SerializePartialToString()
-
-
-_UUID_MASK = 2**64 - 1
 
 
 class LedgerState(IntEnum):

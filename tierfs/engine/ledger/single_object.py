@@ -13,18 +13,12 @@ from dataclasses import dataclass, replace
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ByteRange
-from tierfs.engine.ledger.block_reader import BlockRange, DecoderSource, EntryBatch, LedgerEntry, check_padding
-from tierfs.engine.ledger.blocks import BlockForm, BlockPlan, Deviations, encode_blocks, plan_blocks
-from tierfs.engine.ledger.index import (
-    ENTRY,
-    MAX_INDEX_BYTES,
-    IndexEntry,
-    block_ranges,
-    entries_of_plans,
-    find_entry,
-    pack_entries,
-    unpack_entries,
-)
+from tierfs.engine.ledger.block_reader import BlockEntryBatch, BlockRange, LedgerEntry, check_padding
+from tierfs.engine.ledger.blocks import BlockForm, BlockPlan, encode_blocks, plan_blocks
+from tierfs.engine.ledger.decoder_source import DecoderSource
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import IndexEntry, block_ranges, entries_of_plans, find_entry
+from tierfs.engine.ledger.index_codec import ENTRY, MAX_INDEX_BYTES, pack_entries, unpack_entries
 from tierfs.engine.ledger.metadata import LedgerMetadata
 
 PADDING = bytes.fromhex("dead1234")
@@ -156,7 +150,7 @@ def read_entries(
 
 def read_batches(
     source: DecoderSource, blocks: Iterable[BlockRange], magic: MagicWords, deviations: Deviations
-) -> Iterator[EntryBatch]:
+) -> Iterator[BlockEntryBatch]:
     """Yield the same entries without payloads, one by one; see block_reader.read_batches."""
     for block in blocks:
         if block.offset < source.position:
@@ -168,7 +162,7 @@ def read_batches(
             if length > block.end_offset - source.position:
                 raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
             offset = source.position
-            yield EntryBatch(entry_id, (length,), offset - _FRAME.size, None)
+            yield BlockEntryBatch(entry_id, (length,), offset - _FRAME.size, None)
             source.skip_to(offset + length)
         check_padding(source, block, PADDING, deviations)
 

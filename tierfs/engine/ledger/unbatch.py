@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.ledger import pulsar_api_pb2 as pb
-from tierfs.engine.ledger.message_bytes import Compression, MessageReader, decompress
+from tierfs.engine.ledger.compression import Compression, decompress
+from tierfs.engine.ledger.message_bytes import MessageReader
 from tierfs.engine.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
 
 # Name of this transformation in the metadata of an object.

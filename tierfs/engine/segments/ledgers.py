@@ -28,7 +28,7 @@ from tierfs.engine.segments.writer_locks import WriterLocks
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class LedgerDescription:
     """One ledger as of a snapshot."""
 
     segment: str
@@ -82,7 +82,7 @@ def _last_id(txn: ReadTransaction, directory: Entry | None) -> int:
     return max((ledger_id for ledger_id in ids if ledger_id is not None), default=-1)
 
 
-def find(txn: ReadTransaction, name: str, *, held: bool = False) -> tuple[SegmentRecord, Ledger]:
+def find(txn: ReadTransaction, name: str, *, held: bool = False) -> tuple[SegmentRecord, LedgerDescription]:
     """Return a ledger by its segment's name; `held`: see positions.being_offloaded.
 
     Raises NotFound, IsDirectory, InvalidRequest for another segment.
@@ -93,7 +93,7 @@ def find(txn: ReadTransaction, name: str, *, held: bool = False) -> tuple[Segmen
     return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn, held=held))
 
 
-def below(txn: ReadTransaction, path: str, *, held: bool = False) -> Iterator[Ledger]:
+def below(txn: ReadTransaction, path: str, *, held: bool = False) -> Iterator[LedgerDescription]:
     """Yield every ledger at or below a path, in the order of names; `held`: as in `find`. Raises NotFound."""
     in_progress = positions.being_offloaded(txn, held=held)
     for name, segment in records_below(txn, path):
@@ -115,13 +115,17 @@ def require_below(txn: ReadTransaction, path: str) -> list[tuple[str, SegmentRec
     return ledgers
 
 
-def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]) -> Ledger:
+def _described(
+    txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]
+) -> LedgerDescription:
     *above, last = names.split(name)
     count = entries.count(txn, segment.id)
     ledger_id = names.ledger_id(last)
     state = "closed" if segment.sealed else "open"
     offload = positions.offload_state(metadata_ledgers.find(txn, segment.id), in_progress)
-    return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state, offload)
+    return LedgerDescription(
+        name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state, offload
+    )
 
 
 @dataclass(frozen=True, slots=True)

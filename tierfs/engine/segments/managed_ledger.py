@@ -1,6 +1,4 @@
-"""ManagedLedger: entries go into the newest ledger of a directory; policy closes it, and the next one follows.
-
-"""
+"""Write a managed ledger: entries go into its newest ledger; policy closes it, and the next one follows."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class PrefixOffloader(Protocol):
         ...
 
 
-class ManagedLedger:
+class ManagedLedgerWriter:
     """The one writer of a managed ledger. Thread-safe; close it to let other processes write at once.
 
     A ledger is closed in the commit of the entry that fills it (`ledger_entries`, `seal_bytes`), so that it can be

@@ -30,7 +30,7 @@ from tierfs.pipeline.spark.errors import SPARK, explained
 from tierfs.pipeline.spark.row_types import RowForm, RowType, SegmentRow
 
 if TYPE_CHECKING:
-    from tierfs.engine.ledger.messages import MessageRecord
+    from tierfs.engine.ledger.message_records import MessageRecord
     from tierfs.pipeline.spark.planning import ReadPlan
 
 # Rows up to which lines of small segments are joined: a batch of its own costs Spark a fifth of a millisecond.

@@ -23,8 +23,9 @@ from tierfs.base.words.types import MIB, LocationId, PayloadEncoding, SegmentId,
 from tierfs.base.words.units import numbered
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import ObjectFile
-from tierfs.engine.ledger.block_reader import DecoderSource, EntryMissing
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.block_reader import EntryMissing
+from tierfs.engine.ledger.decoder_source import DecoderSource
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import StreamingIndex
 from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import chains, directories, entries, entries_object, tables

@@ -21,7 +21,7 @@ from tierfs.base.words.names import LedgerKey, printable
 from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.ledger import keys as object_keys
-from tierfs.engine.ledger.blocks import Deviations
+from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex, StreamingIndex
 from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.reading import ledger_objects

@@ -30,7 +30,8 @@ from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, Stored
 from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import HEADER_BYTES
-from tierfs.engine.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
+from tierfs.engine.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
 from tierfs.engine.metadata import chains, directories, entries, entries_object

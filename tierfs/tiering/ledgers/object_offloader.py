@@ -18,8 +18,10 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, FileSource, StoredObject
 from tierfs.engine.ledger import block_reader, keys, transforms
-from tierfs.engine.ledger.blocks import Deviations, plan_blocks
-from tierfs.engine.ledger.index import LedgerIndex, encode_index
+from tierfs.engine.ledger.blocks import plan_blocks
+from tierfs.engine.ledger.deviations import Deviations
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.offloader import ReadableLedger
 from tierfs.reading.ledger_objects import Pieces, read_index
