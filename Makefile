@@ -11,6 +11,7 @@ PYTHON3 := $(if $(wildcard /etc/debian_version),/usr/bin/python3,python3)
 STAMP  := $(VENV)/setup.stamp
 # Developers' tools are ten times the rest, and so is PySpark: only what needs them installs them.
 DEV_STAMP   := $(VENV)/dev.stamp
+FIRST_STAMP := $(VENV)/first.stamp
 SPARK_STAMP := $(VENV)/spark.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # JVMs of tests take Spark's classes from here and parse no jars.
@@ -32,6 +33,12 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 IN_PARALLEL := --numprocesses $(shell echo $$((($$(nproc) * 3 + 1) / 2))) --dist loadgroup --max-worker-restart 0
 # pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
+# Tests that need no server, no Spark and no patience.
+PLAIN := -m "not slow and not s3 and not spark and not whole"
+# The folder of `make first`: the room that every byte passes.
+ROOM := tests/engine/segments
+# Imported by the tests of such a room, and ruff for the hooks: a tenth of what dev.txt lists.
+FIRST := pytest pytest-trio pytest-timeout pytest-xdist hypothesis boto3 fsspec ruff
 # What the rest stands on; mounts, servers and commands take minutes.
 QUICK := tests/engine/metadata tests/engine/segments tests/engine/journal tests/engine/ledger tests/tiering tests/safety
 
@@ -49,10 +56,13 @@ $(PIP) install --require-hashes --no-build-isolation -r $(LOCKED)/$(1).txt
 $(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 endef
 
+# Manual pages of a wheel. Not below build/, which setuptools keeps out of an sdist.
+MAN_PAGES := man
+
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man wheel hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -71,9 +81,17 @@ man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tier
 	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
 
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
-	@rm -rf build
-	@$(PYTHON) -m tierfs.faces.cli.commands.man build/man
+	@rm -rf build $(MAN_PAGES)
+	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN_PAGES)
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+hooks: ## let git check formatting and titles of commits in this clone
+	git config core.hooksPath .ci/hooks
+
+# The tools alone: dev.txt gives their versions and hashes.
+$(FIRST_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt
+	$(PIP) install --require-hashes --no-build-isolation -c $(LOCKED)/dev.txt $(FIRST)
+	@touch $@
 
 $(DEV_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt
 	$(call install,dev)
@@ -135,9 +153,14 @@ test: test-deps ## every behaviour; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not whole" $(ARGS)
 
+first: setup ## the first hour: a small environment, and the tests of one room (ROOM=tests/reading: another)
+	@$(MAKE) --no-print-directory $(FIRST_STAMP)
+	@$(PYTHON) -m compileall -q tierfs tests
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) $(PLAIN) $(ROOM) $(ARGS)
+
 test-quick: dev-deps ## the engine's own tests, formats and tables
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) $(PLAIN) $(QUICK) $(ARGS)
 
 # Limits of time of single tests are for a run of minutes: here they have many times the inputs.
 MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100)
@@ -184,5 +207,5 @@ bench-reading: test-deps ## compare reading with raw GETs and with other mounts 
 	$(INSIDE) $(PYTHON) -m tests.benchmarks reading $(ARGS)
 
 clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist $(MAN_PAGES) ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

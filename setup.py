@@ -31,7 +31,7 @@ INSTALL_REQUIRES = [
 ]
 
 # Made by `make wheel`; without them a wheel has no manual pages.
-MAN_PAGES = sorted(str(page) for page in Path("build/man").glob("*.1"))
+MAN_PAGES = sorted(str(page) for page in Path("man").glob("*.1"))
 
 FSSPEC = ["fsspec>=2024.10"]
 

@@ -98,7 +98,7 @@ def test_make_installs_only_what_is_locked() -> None:
     lines = re.findall(
         r"^.*(?:\bpip\b|\$\(PIP\)).* (?:install|wheel|download) .*$", (ROOT / "Makefile").read_text(), re.M
     )
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert [line for line in lines if "--require-hashes" not in line and "--no-deps" not in line] == []
 
 
