@@ -98,7 +98,7 @@ setup(
     version=VERSION[1],
     description="Tiered, append-only log storage (local chunks and S3 objects) as a read-only FUSE directory",
     license="Apache-2.0",
-    license_files=["LICENSE"],
+    license_files=["LICENSE", "docs/NOTICE"],
     python_requires=">=3.11",
     packages=find_packages(include=["tierfs", "tierfs.*"]),
     py_modules=["pyspark_tierfs"],  # Spark finds data sources as top-level modules of such names

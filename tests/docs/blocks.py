@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.docs.shell import Shell, is_whole
+from tests.docs.shell import INSTALLED_TIERFS, Shell, is_whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,8 @@ class Reader:
         self._path = path
         self._directory = directory
         self._replace = {"": "", **(replace or {})}
-        self._env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(env or {})}
+        programs = os.environ.get(INSTALLED_TIERFS, Path(sys.executable).parent)
+        self._env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **(env or {})}
         self.names: dict[str, Any] = {"__name__": "__main__", **(names or {})}
         self._printed = ""
 

@@ -1,6 +1,7 @@
 """One shell in which a reader types commands: variables and the directory of a command are there for the next.
 
-Its `tierfs` is a function that forks a process which has imported all; Ctrl-C reaches the real command.
+Its `tierfs` is a function that forks a process which has imported all; Ctrl-C reaches the real command. With
+INSTALLED_TIERFS in the environment it is the program in that directory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from types import TracebackType
 
 from tests import forked
 from tests.servers.fork_request import SERVER_FD
+
+INSTALLED_TIERFS = "INSTALLED_TIERFS"
+"""Names the variable with a directory of programs, such as that of an environment in which a wheel is installed."""
 
 COMMAND_S = 100
 INTERRUPTED = "until Ctrl-C"
@@ -73,7 +77,8 @@ class Shell:
         )
         os.close(theirs)
         self._fd = theirs
-        self._send(forked.IN_SHELL)
+        if INSTALLED_TIERFS not in self._env:
+            self._send(forked.IN_SHELL)
         return self
 
     def __exit__(

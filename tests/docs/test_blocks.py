@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block, Reader, Typed, blocks_of, prompted, typed
+from tests.docs.shell import INSTALLED_TIERFS
 
 GOOD = """# A document
 
@@ -89,6 +90,17 @@ def test_a_document_that_does_not_hold_is_told_why(tmp_path: Path, good: str, ba
     assert good in GOOD
     with pytest.raises(AssertionError, match=message):
         reader(tmp_path, GOOD.replace(good, bad)).run()
+
+
+def test_commands_are_those_of_the_directory_of_programs_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "installed/tierfs"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho installed: $*\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(INSTALLED_TIERFS, str(program.parent))
+    assert reader(tmp_path, "```console\n$ tierfs --version\ninstalled: --version\n```\n").run() == 1
 
 
 def test_errors_name_the_documents_line(tmp_path: Path) -> None:
