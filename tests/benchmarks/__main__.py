@@ -41,7 +41,7 @@ from tests.benchmarks.spark.scrub import bench_spark_scrub
 from tests.benchmarks.spark.small import bench_spark_small
 from tests.benchmarks.spark.writing import bench_spark_writing
 from tests.benchmarks.starting import bench_start
-from tests.benchmarks.versus import bench_versus
+from tests.benchmarks.versus import bench_versus, bench_versus_small
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.writing.cold_appends import bench_cold_appends
 from tests.benchmarks.writing.in_hdfs import bench_hdfs
@@ -195,6 +195,7 @@ def _sustained(run: Run) -> str:
 
 SUBJECTS: dict[str, Callable[[Run], str]] = {
     "versus": lambda run: bench_versus(run.directory, run.other.resolve(), run.repetitions),
+    "versus-small": lambda run: bench_versus_small(run.other.resolve(), run.repetitions),
     "week": lambda _: bench_week(),
     "hdfs": lambda run: bench_hdfs(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
@@ -263,15 +264,17 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
     parser.add_argument(
-        "--other", type=Path, help="checkout of another version, with its .venv; for `versus` and `start`"
+        "--other",
+        type=Path,
+        help="checkout of another version, with its .venv; for `versus`, `versus-small` and `start`",
     )
     subjects = [*SUBJECTS, *ON_S3]
     parser.add_argument("subjects", nargs="*", default=["append", "offload"], help=", ".join(subjects))
     chosen = parser.parse_args()
     if unknown := set(chosen.subjects) - set(subjects):
         parser.error(f"no such subject: {', '.join(sorted(unknown))}")
-    if "versus" in chosen.subjects and chosen.other is None:
-        parser.error("versus needs --other DIR")
+    if {"versus", "versus-small"} & set(chosen.subjects) and chosen.other is None:
+        parser.error("versus and versus-small need --other DIR")
     return chosen
 
 

@@ -15,7 +15,7 @@ from tests.benchmarks.children import served
 GIB = 1 << 30
 _BYTES_PER_MB = 1_000_000
 _HOT_BYTES = 3 * GIB
-_MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")
 _CPU_FIELDS = range(11, 15)
 """utime, stime and the same of children that ended, behind the name in /proc/PID/stat."""
 
@@ -26,7 +26,7 @@ def heat(size_bytes: int = _HOT_BYTES) -> None:
     Call it right before what is measured: within seconds the free pages go back to the host.
     """
     block = bytes(1 << 20)
-    with TemporaryFile(dir=_MEMORY) as file:
+    with TemporaryFile(dir=MEMORY) as file:
         for _ in range(size_bytes >> 20):
             file.write(block)
 

