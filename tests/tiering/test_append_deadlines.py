@@ -34,7 +34,7 @@ def timed(store: TestStore) -> None:
 
 def allow(store: TestStore, seconds: float) -> None:
     """Give appends that begin from now on so much time."""
-    pool_of(store)._settings = replace(pool_of(store)._settings, deadline_s=seconds)
+    pool_of(store).settings = replace(pool_of(store).settings, deadline_s=seconds)
 
 
 class Appending:
@@ -121,14 +121,14 @@ def test_an_append_that_waits_for_its_turn_ends_too(store: TestStore, storage: S
 def in_one_pool(store: TestStore, writers: list[SegmentWriter], held: Held) -> list[Appending]:
     """Two appends of one pool, of which only the first has little time."""
     pool = pool_of(store)
-    pool._settings = replace(AT_ONCE, pool_bytes=6, delay_s=60, deadline_s=SHORT_S)
+    pool.settings = replace(AT_ONCE, pool_bytes=6, delay_s=60, deadline_s=SHORT_S)
     pool._sent_s = time.monotonic()
     hurried = Appending(writers[0], b"one")
     assert eventually(lambda: len(pool._queue) == 1)
     allow(store, 60)
     patient = Appending(writers[1], b"two")
     held.wait_begun()
-    pool._settings = AT_ONCE
+    pool.settings = AT_ONCE
     return [hurried, patient]
 
 

@@ -70,7 +70,7 @@ def recovered_bytes(store: TestStore, path: Path, name: str) -> bytes:
 
 
 def pool_of(store: TestStore) -> AppendPool:
-    pool = store.engine._commits_of(Ack.COLD)
+    pool = store.engine.commits_of(Ack.COLD)
     assert isinstance(pool, AppendPool)
     return pool
 
@@ -79,7 +79,7 @@ def append_together(store: TestStore, writers: Sequence[SegmentWriter], data: Se
     """Append with one thread for each writer, all in one pool; return the ranges, or the errors."""
     results: list[object] = [None] * len(writers)
     pool = pool_of(store)
-    pool._settings = replace(AT_ONCE, pool_bytes=sum(map(len, data)), delay_s=60)
+    pool.settings = replace(AT_ONCE, pool_bytes=sum(map(len, data)), delay_s=60)
     pool._sent_s = time.monotonic()
 
     def append(number: int) -> None:
@@ -93,7 +93,7 @@ def append_together(store: TestStore, writers: Sequence[SegmentWriter], data: Se
         thread.start()
     for thread in threads:
         thread.join(60)
-    pool._settings = AT_ONCE
+    pool.settings = AT_ONCE
     return results
 
 
@@ -259,7 +259,7 @@ def test_an_append_that_the_journal_does_not_name_says_so_and_is_not_lost(
 
 def test_the_journal_is_asked_again_until_the_deadline(store: TestStore, storage: ScriptedStorage) -> None:
     writer = store.engine.open_writer("d/s")
-    pool_of(store)._settings = replace(AT_ONCE, deadline_s=60)
+    pool_of(store).settings = replace(AT_ONCE, deadline_s=60)
     storage.fail("put", AWAY, of="journal/", when=When.AFTER)
     writer.append(b"abc")
     assert is_published(store)
@@ -268,7 +268,7 @@ def test_the_journal_is_asked_again_until_the_deadline(store: TestStore, storage
 def test_ctrl_c_ends_the_wait_for_the_journal(store: TestStore, storage: ScriptedStorage) -> None:
     """The append has its result all the same: its bytes are there, unconfirmed."""
     writer = store.engine.open_writer("d/s")
-    pool_of(store)._settings = replace(AT_ONCE, deadline_s=60)
+    pool_of(store).settings = replace(AT_ONCE, deadline_s=60)
     storage.do("put", lambda: os.kill(os.getpid(), signal.SIGINT), on=2, of="journal/")
     storage.fail("put", AWAY, on=range(1, 1000), of="journal/")
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -533,11 +533,11 @@ def test_a_pool_waits_for_the_callers_of_the_one_before(
     threads = [threading.Thread(target=append_twice), threading.Thread(target=other.append, args=(b"other",))]
     threads[0].start()
     entry.wait_begun()
-    pool._settings = replace(AT_ONCE, delay_s=60)
+    pool.settings = replace(AT_ONCE, delay_s=60)
     pool._sent_s = -math.inf
     threads[1].start()
     assert eventually(lambda: pool._waits_for is not None)
-    pool._settings = AT_ONCE
+    pool.settings = AT_ONCE
     entry.go_on()
     for thread in threads:
         thread.join(60)

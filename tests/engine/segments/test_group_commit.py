@@ -195,7 +195,7 @@ def test_each_thread_finds_its_appends_in_its_order(tmp_path: Path) -> None:
 
 def test_a_lone_caller_does_not_wait_for_others(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = store.engine.open_writer("s")
-    commits = store.engine._commits[Ack.LOCAL]
+    commits = store.engine.commits_of(Ack.LOCAL)
     waits: list[int] = []
 
     class Enough:

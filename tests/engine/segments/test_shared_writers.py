@@ -127,7 +127,8 @@ def test_a_stream_that_policy_sealed_under_its_writer_goes_on_in_it(tmp_path: Pa
 def test_an_append_is_acknowledged_as_its_writer_was_opened(
     monkeypatch: pytest.MonkeyPatch, store: TestStore, there: Ack | None, wanted: Ack | None
 ) -> None:
-    monkeypatch.setattr(store.engine, "_make_pool", lambda _: store.engine._commits[Ack.LOCAL])
+    local = store.engine.commits_of(Ack.LOCAL)
+    monkeypatch.setattr(store.engine, "_make_pool", lambda _: local)
     writers = SharedWriters(store.engine)
     writer = writers.open("s", ack=there)
     with refused((there is Ack.COLD) is not (wanted is Ack.COLD), Conflict, "with ack="):

@@ -86,7 +86,7 @@ def _there_if_unconfirmed(world: World, after: Model) -> Iterator[None]:
 
 def _acknowledged(world: World, name: str, writer: SegmentWriter, size: int) -> None:
     """Note what an append promised to be in the bucket."""
-    if writer._commits is not world.store.engine._commits[Ack.LOCAL] and size:
+    if writer._commits is not world.store.engine.commits_of(Ack.LOCAL) and size:
         world.promised[writer.segment_id] = len(world.model.live[name].data)
 
 
@@ -116,7 +116,7 @@ def append_pool(world: World, arguments: Arguments) -> None:
         content, data = after.live[name], chance.randbytes(size)
         calls.append((name, AppendCall(world.writers[name], memoryview(data), (), len(content.data))))
         after = after.put(name, content.appended(data, world.stamp(size)))
-    pool = world.store.engine._commits[Ack.COLD]
+    pool = world.store.engine.commits_of(Ack.COLD)
     with world.change(after), _there_if_unconfirmed(world, after):
         pool._enqueue([call for _, call in calls])
         pool._lead()

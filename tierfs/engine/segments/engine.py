@@ -72,7 +72,7 @@ class Engine:
             metadata,
             files,
             descriptors,
-            self._commits_of,
+            self.commits_of,
             clock,
             settings.free_space_floor_bytes,
             self.locks.require_process,
@@ -160,7 +160,7 @@ class Engine:
         An append that the local disk acknowledges waits for no server, and has no such bound. Raises NotDirectory and
         InvalidRequest, as `open_writer`.
         """
-        deadline = self._commits_of(Ack.COLD).deadline() if self._acknowledges_cold(name, ack) else None
+        deadline = self.commits_of(Ack.COLD).deadline() if self._acknowledges_cold(name, ack) else None
         return nullcontext() if deadline is None else deadline.in_force()
 
     def _acknowledges_cold(self, name: str, ack: Ack | None) -> bool:
@@ -201,7 +201,7 @@ class Engine:
 
     def confirm(self, name: str, added: ByteRange, ack: Ack) -> None:
         """Return once an append that is committed may be acknowledged again, as `ack` has it. Raises as an append."""
-        self._commits_of(ack).confirm(name, added)
+        self.commits_of(ack).confirm(name, added)
 
     def bulk_creator(self) -> BulkCreator:
         """Return a creator of batches of small segments; the caller closes it."""
@@ -308,7 +308,8 @@ class Engine:
             commits.close()
         self.locks.close()
 
-    def _commits_of(self, ack: Ack) -> GroupCommit:
+    def commits_of(self, ack: Ack) -> GroupCommit:
+        """Return the group commit of appends that are acknowledged so; that of the cold tier is made when asked for."""
         with self._commits_lock:
             if ack not in self._commits:
                 assert self._make_pool is not None, "asked when the segment was opened"

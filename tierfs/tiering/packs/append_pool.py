@@ -86,7 +86,8 @@ class AppendPool(GroupCommit):
         super().__init__(metadata, descriptors)
         self._clock = clock
         self._sleep = sleep
-        self._settings = settings
+        self.settings = settings
+        """Read anew for each append and each pool."""
         self._connect = connect
         self._place: tuple[Publisher, ColdTier] | None = None
         self._sent_s = -math.inf
@@ -100,7 +101,7 @@ class AppendPool(GroupCommit):
 
     def deadline(self) -> Deadline:
         """Return the one in force, or that of an append of now; see GroupCommit."""
-        seconds = self._settings.deadline_s
+        seconds = self.settings.deadline_s
         return deadlines.current() or Deadline.after(seconds, "ack.deadline_s", self._clock)
 
     def _enqueue(self, calls: Sequence[AppendCall]) -> bool:
@@ -154,10 +155,10 @@ class AppendPool(GroupCommit):
     def _await_returning(self) -> None:
         """Wait until the pool is full, or the last one is old enough and no caller is on its way back."""
         # The delay counts from pool to pool: it bounds their number, and an append after a pause waits for nothing.
-        self._gather_for(_Wait.AGE, self._sent_s + self._settings.delay_s - time.monotonic())
+        self._gather_for(_Wait.AGE, self._sent_s + self.settings.delay_s - time.monotonic())
         # The journal is about to answer the pool before, and its callers come back: without them two halves follow
         # each other in turn, for twice the requests (64 threads, Ceph RGW on the same cores: 1,200 appends/s, 1,800).
-        self._gather_for(_Wait.ANSWERS, self._settings.delay_s)
+        self._gather_for(_Wait.ANSWERS, self.settings.delay_s)
         if not self._is_full:
             super()._await_returning()
 
@@ -192,7 +193,7 @@ class AppendPool(GroupCommit):
 
     @property
     def _is_full(self) -> bool:
-        return self._queued_bytes >= self._settings.pool_bytes
+        return self._queued_bytes >= self.settings.pool_bytes
 
     def _is_complete(self) -> bool:
         """Return whether the leader has enough calls; see GroupCommit."""
@@ -203,7 +204,7 @@ class AppendPool(GroupCommit):
         self._sent_s = time.monotonic()
         number = taken_bytes = 0
         most = min(len(self._queue), MAX_PACK_ENTRIES)
-        while number < most and (not number or taken_bytes < self._settings.pool_bytes):
+        while number < most and (not number or taken_bytes < self.settings.pool_bytes):
             taken_bytes += len(self._queue[number].data)
             number += 1
         taken, self._queue = self._queue[:number], self._queue[number:]
