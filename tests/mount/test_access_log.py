@@ -25,8 +25,9 @@ from tests.mount.waiting import eventually
 from tierfs.app import store
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.metrics import Count, NullMetrics
-from tierfs.mount.access_log import IDLE_S, MAX_LINES, AccessLog, Listener, Subject
+from tierfs.mount.access_log import IDLE_S, MAX_LINES, AccessLog, Listener
 from tierfs.mount.errors import operation
+from tierfs.mount.subjects import Subject
 
 mounts_for_real = pytest.mark.mount
 pytestmark = [pytest.mark.timeout(120, method="thread")]

@@ -10,8 +10,9 @@ import trio
 
 from tierfs.base.system.metrics import Count, Metrics
 from tierfs.base.words.errors import Closed, DataLoss, Fenced, NotFound, PermissionDenied, Unavailable
-from tierfs.mount.access_log import AccessLog, Subjects
+from tierfs.mount.access_log import AccessLog
 from tierfs.mount.errors import operation, reported
+from tierfs.mount.subjects import Subjects
 
 
 class Operations:

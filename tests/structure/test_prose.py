@@ -40,7 +40,7 @@ from tierfs.base.words import units
 from tierfs.faces.cli import output
 from tierfs.faces.cli.commands.man import pages as manual_pages
 from tierfs.faces.cli.examples import EXAMPLES
-from tierfs.mount import attributes, options
+from tierfs.mount import options, xattrs
 from tierfs.upkeep.check.findings import Kind
 from tierfs.upkeep.holder.waits import Wait
 
@@ -315,7 +315,7 @@ def test_reasons_why_bytes_are_not_cold_are_those_of_the_table() -> None:
 
 def test_attributes_of_a_file_are_those_of_the_table() -> None:
     rows = rows_of(MONITORING, "| `NAME` |")
-    assert {name for row in rows for name in spans(row[0])} == {name.decode() for name in attributes._VALUES}
+    assert {name for row in rows for name in spans(row[0])} == {name.decode() for name in xattrs._VALUES}
 
 
 def test_each_finding_of_check_has_a_section() -> None:

@@ -14,11 +14,16 @@ import pyfuse3
 from tierfs.base.system.metrics import Count, MetricName, MetricSink
 from tierfs.base.words.errors import Closed, DataLoss, PermissionDenied, TierfsError, Unavailable
 from tierfs.mount import access_log
-from tierfs.mount.access_log import AccessLog, Subject, Subjects
+from tierfs.mount.access_log import AccessLog
+from tierfs.mount.subjects import Subject, Subjects
 
 log = logging.getLogger(__name__)
 
 _UNKNOWN = "?"
+
+Self_ = TypeVar("Self_", bound="Observed")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Observed(Protocol):
@@ -29,11 +34,6 @@ class Observed(Protocol):
     """Counters of the operations so far, by name."""
     access_log: AccessLog
     subjects: Subjects
-
-
-Self_ = TypeVar("Self_", bound=Observed)
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def operation(

@@ -24,18 +24,22 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.mount import attributes
-from tierfs.mount.access_log import AccessLog, Subjects
+from tierfs.mount import attributes, xattrs
+from tierfs.mount.access_log import AccessLog
 from tierfs.mount.control_files import ControlFiles, OpenControl, Text
 from tierfs.mount.errors import operation, reported
 from tierfs.mount.forgotten import ForgottenInodes
 from tierfs.mount.growth import GrowingFiles, forget_attributes
 from tierfs.mount.inodes import InodeEntry, Inodes
 from tierfs.mount.last_pages import LastPages
+from tierfs.mount.listing import DOTS, DirectoryListing
 from tierfs.mount.options import MountOptions
-from tierfs.mount.tree import DOTS, DirectoryListing, Tree
+from tierfs.mount.subjects import Subjects
+from tierfs.mount.tree import Tree
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
+
+_NAME_MAX = 255
 
 
 async def _refuse(self: pyfuse3.Operations, *arguments: Any) -> NoReturn:
@@ -76,9 +80,6 @@ async def _after_tail(known: InodeEntry, reading: ReadHandle, start: int, size: 
     if gone is None or begin - start > size:
         raise Fenced(f"bytes from {start} on are gone")
     return gone + bytes(await reading.read(begin, size - len(gone)))
-
-
-_NAME_MAX = 255
 
 
 @dataclass(slots=True)
@@ -310,11 +311,11 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         known = self._tree.require(inode)
         value: bytes | None = None
-        if known.kind is EntryKind.SEGMENT and name.startswith(attributes.PREFIX):
+        if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
             with self._metadata.read() as txn:
                 segment = directories.segment_by_id(txn, SegmentId(known.id))
-                shown = attributes.XattrContext(txn, segment, self._reader.read_priority, known.served_from)
-                value = attributes.value_of(shown, name)
+                shown = xattrs.XattrContext(txn, segment, self._reader.read_priority, known.served_from)
+                value = xattrs.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         return value

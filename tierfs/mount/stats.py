@@ -19,6 +19,13 @@ from tierfs.upkeep.holder.status import BacklogStatus, age_s, samples_of
 # Raised when a key changes its meaning or is removed; not for new keys.
 STATS_VERSION = 1
 
+_TIERS = ("local", "cold")
+_STORAGE = {
+    "requests": MetricName.STORAGE_REQUESTS,
+    "bytes": MetricName.STORAGE_BYTES,
+    "errors": MetricName.STORAGE_ERRORS,
+}
+
 
 class Observation:
     """Observes one mount, from its construction on."""
@@ -154,11 +161,3 @@ class Observation:
         if self._reader.cache is not None:
             samples[MetricName.DISK_CACHE_LIMIT] = self._reader.cache.stats.size_bytes
         return samples
-
-
-_TIERS = ("local", "cold")
-_STORAGE = {
-    "requests": MetricName.STORAGE_REQUESTS,
-    "bytes": MetricName.STORAGE_BYTES,
-    "errors": MetricName.STORAGE_ERRORS,
-}
