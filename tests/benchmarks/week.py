@@ -21,7 +21,7 @@ from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import MIB, Tier
 from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS
-from tierfs.tiering.consolidate_command import ConsolidationWatch
+from tierfs.tiering.consolidation_watch import ConsolidationWatch
 from tierfs.tiering.offload_queue import key_of
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView

@@ -28,7 +28,7 @@ from tierfs.engine.metadata import chains, policies
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.times import offset_at
 from tierfs.tiering.backup.segment import dump_segment
-from tierfs.tiering.garbage import clocks
+from tierfs.tiering.garbage import clock_acceptance
 
 PART = 1000
 HOUR_MS = 3_600_000
@@ -275,7 +275,7 @@ def test_an_accepted_clock_leaves_no_time_in_the_future(store: TestStore) -> Non
     four_appends(store)
     store.offload()
     clock.jump((right_ms - clock.now_ms()) / 1000)
-    clocks.accept(store.metadata, grace_s=3600)
+    clock_acceptance.accept(store.metadata, grace_s=3600)
     with store.metadata.read() as txn:
         for _, record in txn.scan(OBJECTS):
             assert record.times.ends

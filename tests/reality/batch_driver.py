@@ -19,7 +19,7 @@ from tierfs.app import batch_write
 from tierfs.app import store as app
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.tiering import batch_job, batch_upload
+from tierfs.tiering import batch_manifest, batch_upload
 
 
 class PausingSource(BufferSource):
@@ -54,7 +54,7 @@ def prepare(phase: str) -> None:
     if phase == "upload":
         batch_upload.BufferSource = PausingSource  # type: ignore[attr-defined]
     elif phase == "manifest":
-        stop_before(batch_job, "put_manifest", phase)
+        stop_before(batch_manifest, "put_manifest", phase)
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from tierfs.base.system.clock import ManualClock, SystemClock
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.orphans import chunk_objects
-from tierfs.tiering.ledgers.copies import companions, ledger_objects
+from tierfs.tiering.ledgers.owners import companions, ledger_objects
 from tierfs.tiering.objects import job_of, jobs
 
 Contents = dict[str, tuple[int, bytes]]

@@ -18,7 +18,7 @@ from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.verbs import accept_clock
 from tierfs.base.system.clock import ManualClock, SystemClock
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 
 DRIVER = "tests.reality.batch_driver"
 TWO_DAYS_S = 48 * 3600

@@ -24,7 +24,7 @@ from tierfs.engine.metadata import directories, frames, tables
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
 from tierfs.engine.metadata.untrusted import MAX_OFFSET
-from tierfs.tiering import batch_job, evict, objects
+from tierfs.tiering import batch_job, batch_manifest, evict, objects
 from tierfs.tiering.candidates import OffloadAction, objects_to_make
 from tierfs.tiering.objects import ChunksMoved, ColdTier
 from tierfs.tiering.offload import Offload
@@ -267,9 +267,9 @@ def test_a_task_reports_no_object_that_arrived_in_part(store: TestStore, lacks: 
 
 
 def test_parts_of_a_manifest_are_as_large_as_readers_accept(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_job, "_PART_BYTES", 300)
+    monkeypatch.setattr(batch_manifest, "_PART_BYTES", 300)
     Driver(store).write({f"out/{number:03d}": b"abc" for number in range(20)})
-    names = [one.name for one in store.cold.list("uploads/") if batch_job.is_manifest(one.name)]
+    names = [one.name for one in store.cold.list("uploads/") if batch_manifest.is_manifest(one.name)]
     parts = [frames.parse_batch_manifest(read_small(store.cold, name), name) for name in names]
     assert sum(len(part.segments) for part in parts) == 20
     assert all(sum(each.ByteSize() for each in part.segments) <= 300 for part in parts)

@@ -41,8 +41,8 @@ from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.tiering.backup import store as dump
 from tierfs.tiering.backup.segment import DUMPS_PREFIX
-from tierfs.tiering.batch_job import is_manifest
-from tierfs.tiering.garbage import clocks
+from tierfs.tiering.batch_manifest import is_manifest
+from tierfs.tiering.garbage import clock_acceptance
 from tierfs.upkeep.check.findings import Severity
 
 _LATER_S = 25 * 3600.0
@@ -63,7 +63,7 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     world.storage.require_theirs()
     # It is right again, and later than all that a wrong one wrote.
     world.clock.jump(max(0, world.newest_ms - world.clock.now_ms()) / 1000)
-    clocks.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
+    clock_acceptance.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
     world.accept_clock()
     if world.damages:
         damaged(world)

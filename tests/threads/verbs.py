@@ -27,7 +27,7 @@ from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 from tierfs.faces.cli.progress import ProgressLine
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
-from tierfs.tiering.ledgers.managed import OffloadRuns
+from tierfs.tiering.ledgers.offload_runs import OffloadRuns
 from tierfs.upkeep.holder.failures import Failures
 
 

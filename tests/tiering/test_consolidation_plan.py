@@ -33,8 +33,7 @@ from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.tiering import changed_segments, consolidate_command
-from tierfs.tiering.consolidate_command import ConsolidationWatch
+from tierfs.tiering import changed_segments, consolidation_watch
 from tierfs.tiering.consolidate_plan import (
     ConsolidateAction,
     Eligible,
@@ -44,6 +43,7 @@ from tierfs.tiering.consolidate_plan import (
     cuts,
     plan,
 )
+from tierfs.tiering.consolidation_watch import ConsolidationWatch
 
 SEGMENT = SegmentId(7)
 
@@ -335,7 +335,7 @@ async def test_consolidation_can_be_switched_off(tmp_path: Path, autojump_clock:
 
 
 def test_a_long_segment_is_looked_at_window_by_window(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consolidate_command, "_WATCH_WINDOW_CHUNKS", 5)
+    monkeypatch.setattr(consolidation_watch, "_WATCH_WINDOW_CHUNKS", 5)
     cold_pieces(store, 600, 10, 600, 20, 600, 30, 600, 40, 50, 60, 70, 600)
     watch = watch_of(store)
     looks = [next_range(watch) for _ in range(4)]
@@ -364,7 +364,7 @@ def test_a_change_of_policy_looks_at_everything_again(store: TestStore) -> None:
 
 def test_a_pass_ends_however_often_policies_change(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_segments, "_SCAN_ROWS", 2)
-    monkeypatch.setattr(consolidate_command, "SLICE_S", 0.0)
+    monkeypatch.setattr(consolidation_watch, "SLICE_S", 0.0)
     for name in "abcdef":
         cold_pieces(store, 10, 20, name=name)
     cold_pieces(store, 10, 20, 30, 40, name="newest")

@@ -21,7 +21,7 @@ from tierfs.engine.metadata.entries import StoredEntries
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.ledgers import offload as ledger_offload
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
 

@@ -22,14 +22,15 @@ from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.tiering.adoption import pravega, pulsar, rocketmq, slts, vanished
+from tierfs.tiering.adoption import pravega, pulsar, pulsar_names, rocketmq, slts, vanished
 from tierfs.tiering.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
 from tierfs.tiering.adoption.grow import stored_name
 from tierfs.tiering.adoption.ledger_standing import linked_first
+from tierfs.tiering.adoption.own_names import own_names, without_own
 from tierfs.tiering.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, LeftOut, SegmentPlan, bounded, plan_objects
 from tierfs.tiering.adoption.pravega import plan_pravega
-from tierfs.tiering.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
-from tierfs.tiering.adoption.read import own_names, without_own
+from tierfs.tiering.adoption.pulsar import Reading, plan_pulsar
+from tierfs.tiering.adoption.pulsar_names import INDEX_SUFFIX
 from tierfs.tiering.adoption.rocketmq import plan_rocketmq
 from tierfs.tiering.adoption.tail import HELD_BACK, Tails, cut_to
 from tierfs.tiering.adoption.vanished import Absent, Vanished
@@ -42,7 +43,7 @@ GROWING = (ROCKETMQ, PRAVEGA)
 
 # By whose names a place is recognised: those that no other program writes. A plain UUID may be anybody's.
 _MARKS: Mapping[str, Callable[[str], object]] = {
-    PULSAR: lambda name: ("-ledger-" in name or name.endswith(INDEX_SUFFIX)) and pulsar.parse_key(name),
+    PULSAR: lambda name: ("-ledger-" in name or name.endswith(INDEX_SUFFIX)) and pulsar_names.parse_key(name),
     ROCKETMQ: rocketmq.parse,
     PRAVEGA: lambda name: slts.parse_chunk_name(name) or pravega.is_rolling_chunk(name),
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tierfs.engine.metadata.transaction import ReadTransaction
     from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
     from tierfs.engine.segments.positions import Position
-    from tierfs.tiering.garbage.clocks import ClockAccepted
+    from tierfs.tiering.garbage.clock_acceptance import ClockAccepted
     from tierfs.tiering.garbage.dead_uploads import DeadUpload
     from tierfs.tiering.garbage.orphans import Orphan
     from tierfs.tiering.ledgers.elsewhere import OffloadElsewhere
@@ -208,11 +208,11 @@ def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> Garba
 
 def accept_clock(store: Store) -> ClockAccepted:
     """Take the wall clock for right; see clocks.accept. Raises ClockDisagrees when the server's differs."""
-    from tierfs.tiering.garbage import clocks
+    from tierfs.tiering.garbage import clock_acceptance
 
     if store.cold_location_id is not None:
         store.cold_work("gc").clocks.require_server_agrees()
-    return clocks.accept(store.metadata, grace_s=store.settings.offload.grace_s)
+    return clock_acceptance.accept(store.metadata, grace_s=store.settings.offload.grace_s)
 
 
 def _dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -41,7 +40,6 @@ from tierfs.reading.view import SegmentView
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
 
-log = logging.getLogger(__name__)
 
 # Time for which changed etags are gathered: a transaction is a sync of the disk.
 _ADOPT_AFTER_S = 1.0

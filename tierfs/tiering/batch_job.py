@@ -5,104 +5,32 @@ created -> one transaction makes all segments, drops the intent and records that
 leaves an intent and objects: `gc` finds them once nothing was added for JOB_REST_MS (objects.py).
 
 Spark runs `begin`, `commit` and `abort` in separate processes, so only the job's id is kept between them.
-
-Manifests `uploads/<job>/manifest-…` map a job's objects to segments, for a recovery that has nothing but objects. They
-are written before the commit, so one that was never committed may exist until its job is collected: readers use those
-of jobs with a marker (journal/batch_markers.py). Both go with the last of the job's objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
 
-from tierfs.base.bytes import ranges
 from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import SetBy
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.base.words.names import join, printable, split
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, ReadPriority
-from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.journal import batch_markers
-from tierfs.engine.metadata import batches, chains, directories, frames, policies, store_ownership
-from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata import batches, chains, directories, policies, store_ownership
 from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
-from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.engine.segments import batch_commit
 from tierfs.engine.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects, quota
+from tierfs.tiering.batch_manifest import put_manifest
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.tiering.objects import ColdTier
-
-# Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
-_PART_BYTES = 4 * 1024 * 1024
-
-
-def is_manifest(name: str) -> bool:
-    """Return whether an object's name is that of a part of a manifest."""
-    return object_names.MANIFEST.fullmatch(name) is not None
-
-
-def is_about_job(name: str) -> bool:
-    """Return whether an object below `uploads/` tells of its job, and holds no bytes of segments."""
-    return is_manifest(name) or batch_markers.parse_name(name) is not None
-
-
-def attempt_of(name: str) -> str:
-    """Return the attempt of a manifest's part, which identifies the manifest; empty for other names."""
-    match = object_names.MANIFEST.fullmatch(name)
-    return match["attempt"] if match is not None else ""
-
-
-def put_manifest(
-    storage: ChunkStorage,
-    store: StoreRecord,
-    record: BatchRecord,
-    segments: Sequence[UploadedSegment],
-    *,
-    seal: bool,
-    now_ms: int,
-) -> list[str]:
-    """Write the manifest of a batch whose segment ids are reserved; return the names of its parts."""
-    attempt = new_id()
-    head = pb.BatchManifest(
-        version=RECORD_VERSION,
-        store_id=store.store_id,
-        store_epoch=store.store_epoch,
-        job=record.job,
-        application=record.application,
-        batch=record.batch,
-        written_ms=now_ms,
-        sealed=seal,
-    )
-    parts = list(_parts(head, record, segments))
-    named = [f"{job_prefix(record.job)}manifest-{attempt}-{part.part:06d}" for part in parts]
-    for name, part in zip(named, parts, strict=True):
-        part.parts = len(parts)
-        storage.put(name, BufferSource(frames.frame(part)), metadata={ATTEMPT_KEY: attempt})
-    return named
-
-
-def _parts(
-    head: pb.BatchManifest, record: BatchRecord, segments: Sequence[UploadedSegment]
-) -> Iterator[pb.BatchManifest]:
-    described = starmap(_describe, zip(record.segment_ids, segments, strict=True))
-    for number, some in enumerate(ranges.groups(described, pb.UploadedSegment.ByteSize, _PART_BYTES)):
-        part = pb.BatchManifest(part=number, segments=some)
-        part.MergeFrom(head)
-        yield part
-
-
-def _describe(segment_id: int, uploaded: UploadedSegment) -> pb.UploadedSegment:
-    objects = [pb.UploadedObject(name=made.name, length=made.length, crc32c=made.crc32c) for made in uploaded.objects]
-    return pb.UploadedSegment(segment_id=segment_id, name=uploaded.segment, length=uploaded.length, objects=objects)
-
 
 # Most segments of a batch: its transaction takes half a minute (measured: 10,000 take 3 s) and blocks all commits.
 MAX_SEGMENTS = 100_000

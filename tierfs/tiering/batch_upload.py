@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 # Largest object of a batch, as it is gathered in memory; consolidation makes larger ones if the policy allows.
 MAX_OBJECT_BYTES = 64 * MIB
 
-_CRC_BYTES = 4
-
 
 @dataclass(frozen=True, slots=True)
 class UploadPlan:

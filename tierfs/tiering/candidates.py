@@ -20,6 +20,10 @@ from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 
+# Runs below this fraction of an object share one: at 64 MiB, those below 4 MiB. A request costs 12 to 16 ms, as much as
+# moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md).
+_LARGEST_PART = 16
+
 
 @dataclass(frozen=True, slots=True)
 class OffloadAction:
@@ -60,11 +64,6 @@ class PackAction:
     def bytes(self) -> int:
         """Bytes that become cold."""
         return sum(action.range.length_bytes for action in self.actions)
-
-
-# Runs below this fraction of an object share one: at 64 MiB, those below 4 MiB. A request costs 12 to 16 ms, as much as
-# moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md).
-_LARGEST_PART = 16
 
 
 def is_small(action: OffloadAction, below_bytes: int) -> bool:

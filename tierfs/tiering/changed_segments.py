@@ -18,7 +18,7 @@ from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS, TOUCHES
-from tierfs.tiering.offload_queue import Ordered
+from tierfs.tiering.ordered import Ordered
 
 # Rows that a pass over all segments reads at once: some 2 ms.
 _SCAN_ROWS = 500

@@ -33,9 +33,9 @@ from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
 
-R = TypeVar("R")
-
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 JOBS_PREFIX = "uploads/"
 
@@ -48,6 +48,8 @@ _NO_BYTES = ByteRange(0, 0)
 
 # Delay of the second deletion: a server may still carry out a PUT that was cut off.
 _SECOND_DELETE_MS = 3600 * 1000
+
+_JOB = re.compile(r"uploads/[^/]+/")
 
 
 class ChunksMoved(Conflict):
@@ -258,9 +260,6 @@ def job_of(name: str) -> str:
     """Return the `uploads/<job>/` that an object lies in; empty for other objects."""
     parsed = _JOB.match(name)
     return parsed[0] if parsed is not None else ""
-
-
-_JOB = re.compile(r"uploads/[^/]+/")
 
 
 def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:

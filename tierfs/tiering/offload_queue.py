@@ -2,92 +2,22 @@
 
 An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
 failed. Each change costs O(log n); so does each object taken. The oldest are due also once their stream or managed
-ledger has too many bytes that are not offloaded (PIP-17). `Ordered` is the heap of these and of the planner's others.
+ledger has too many bytes that are not offloaded (PIP-17).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
 
-from tierfs.base.words.types import MAX_PACK_ENTRIES, DirectoryId, SegmentId
-from tierfs.tiering.policy import PendingObject, SegmentSummary
-
-K = TypeVar("K")
-
-# Sort key of a queue; the smallest is first.
-Rank = tuple[int, ...]
-
-# A heap is rebuilt when its stale entries outnumber the valid ones by this many.
-_SLACK = 64
-
-
-class Ordered(Generic[K]):
-    """A heap whose keys may be removed or change their rank. Keys of equal rank are ordered by the keys themselves."""
-
-    def __init__(self) -> None:
-        self._ranks: dict[K, Rank] = {}
-        self._heap: list[tuple[Rank, K]] = []
-
-    def __len__(self) -> int:
-        return len(self._ranks)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._ranks
-
-    def __iter__(self) -> Iterator[K]:
-        """Return the keys, in no order."""
-        return iter(self._ranks)
-
-    def put(self, key: K, *rank: int) -> None:
-        """Add a key, or change its rank."""
-        if self._ranks.get(key) == rank:
-            return
-        self._ranks[key] = rank
-        heappush(self._heap, (rank, key))
-        if len(self._heap) > 2 * len(self._ranks) + _SLACK:
-            self._heap = [(rank, key) for key, rank in self._ranks.items()]
-            heapify(self._heap)
-
-    def remove(self, key: K) -> bool:
-        """Remove a key; return whether it was present."""
-        return self._ranks.pop(key, None) is not None
-
-    def first(self) -> tuple[Rank, K] | None:
-        """Return the smallest rank and its key; None when empty."""
-        while self._heap:
-            rank, key = self._heap[0]
-            if self._ranks.get(key) == rank:
-                return rank, key
-            heappop(self._heap)
-        return None
-
-    def pop_below(self, limit: int) -> Iterator[K]:
-        """Remove and yield, in order, every key whose rank begins with at most `limit`."""
-        while (first := self.first()) is not None and first[0][0] <= limit:
-            del self._ranks[first[1]]
-            heappop(self._heap)
-            yield first[1]
-
-    def ascending(self) -> Iterator[tuple[Rank, K]]:
-        """Yield ranks and keys in order and remove none; costs O(log n) each. No changes are allowed meanwhile."""
-        seen: list[tuple[Rank, K]] = []
-        try:
-            while (first := self.first()) is not None:
-                heappop(self._heap)
-                if seen and seen[-1] == first:
-                    continue  # put, removed and put again with the same rank
-                seen.append(first)
-                yield first
-        finally:
-            for entry in seen:
-                heappush(self._heap, entry)
-
+from tierfs.base.words.types import MAX_PACK_ENTRIES, SegmentId
+from tierfs.tiering.ordered import Ordered
+from tierfs.tiering.policy import PendingObject
 
 # Segment and start offset of an object to make.
 ObjectKey = tuple[SegmentId, int]
+
+_FOREVER_MS = 2**63
 
 
 def key_of(pending: PendingObject) -> ObjectKey:
@@ -257,58 +187,3 @@ class OffloadQueue:
 
     def _ready_of(self, key: ObjectKey) -> _Ready:
         return self._ready[self._is_small(self._pending[key][0])]
-
-
-_FOREVER_MS = 2**63
-
-
-class _Stream:
-    """The members of a stream, or the ledgers of a managed ledger, that have bytes on the local disk alone."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.complete: Ordered[SegmentId] = Ordered()
-        """Those with objects to make, the oldest first."""
-
-
-class SizeTrigger:
-    """Offload by size: sums of the streams whose policy has `offload_above_bytes`. One thread at a time."""
-
-    def __init__(self) -> None:
-        self._views: dict[SegmentId, SegmentSummary] = {}
-        self._streams: dict[tuple[DirectoryId, str], _Stream] = {}
-
-    def put(self, view: SegmentSummary) -> Iterator[ObjectKey]:
-        """Count a new or changed segment; yield the objects of its stream that are due by size, oldest first."""
-        self.drop(view.id)
-        place = view.place
-        if place is None or view.policy.offload_above_bytes is None:
-            return iter(())
-        self._views[view.id] = view
-        stream = self._streams.setdefault(place.stream, _Stream())
-        stream.bytes += place.bytes_here_alone
-        if view.pending:
-            stream.complete.put(view.id, place.number)
-        return self._due(stream)
-
-    def drop(self, segment_id: SegmentId) -> None:
-        """Stop counting a segment."""
-        view = self._views.pop(segment_id, None)
-        if view is None or view.place is None:
-            return
-        stream = self._streams[view.place.stream]
-        stream.bytes -= view.place.bytes_here_alone
-        stream.complete.remove(segment_id)
-        if not stream.bytes:
-            del self._streams[view.place.stream]
-
-    def _due(self, stream: _Stream) -> Iterator[ObjectKey]:
-        remaining_bytes = stream.bytes
-        for _, segment_id in stream.complete.ascending():
-            view = self._views[segment_id]
-            above_bytes = view.policy.offload_above_bytes
-            for pending in view.pending:
-                if above_bytes is None or remaining_bytes <= above_bytes:
-                    return
-                remaining_bytes -= pending.bytes
-                yield key_of(pending)

@@ -22,6 +22,11 @@ from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailabl
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 
+_NOTHING = Stretch()
+
+# Files that a source keeps open; a source with more opens each one per use: they are small.
+_KEPT_OPEN = 64
+
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
@@ -65,12 +70,6 @@ class _SourcePart:
     def shift(self) -> int:
         """Difference between an offset in the file and the same byte's offset in the object."""
         return self.chunk.held.start - self.start
-
-
-_NOTHING = Stretch()
-
-# Files that a source keeps open; a source with more opens each one per use: they are small.
-_KEPT_OPEN = 64
 
 
 class DamagedChunk(DataLoss):

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tierfs.base.words.types import SegmentId
-from tierfs.tiering.offload_queue import OffloadQueue, Ordered, SizeTrigger
+from tierfs.tiering.offload_queue import OffloadQueue
+from tierfs.tiering.ordered import Ordered
 from tierfs.tiering.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentSummary
+from tierfs.tiering.size_trigger import SizeTrigger
 
 # Objects of one stream that are due by size at the same time; the next ones are due when these are cold.
 _MOST_DUE = 64

@@ -13,6 +13,12 @@ from tierfs.base.words.types import MIB, DirectoryId, ReadPriority, SegmentId
 from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.tiering.candidates import OffloadAction
 
+_PERCENT = 100
+
+_HEADROOM_PERCENT = 2
+# Room kept above the floor, the larger of the two (a guess): appends continue during a refresh and an eviction.
+_HEADROOM_BYTES = 16 * MIB
+
 
 @dataclass(frozen=True, slots=True)
 class PendingObject:
@@ -108,13 +114,6 @@ class EvictAction:
     cold_before_ms: int
     end: int | None = None
     """Only chunks that end there or before."""
-
-
-_PERCENT = 100
-
-_HEADROOM_PERCENT = 2
-# Room kept above the floor, the larger of the two (a guess): appends continue during a refresh and an eviction.
-_HEADROOM_BYTES = 16 * MIB
 
 
 def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: BackgroundSettings) -> DiskView:

@@ -17,7 +17,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.records import LocationRecord
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 
 @dataclass(slots=True)

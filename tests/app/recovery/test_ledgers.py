@@ -26,7 +26,7 @@ from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import directories, entries, entries_object, frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 from tierfs.upkeep.check.findings import Kind, Mend
 from tierfs.upkeep.check.repair.copies import Mended
 

@@ -18,7 +18,7 @@ from tierfs.engine.metadata.record_parts import NOT_REMOVED
 from tierfs.engine.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.engine.segments import trash
 from tierfs.engine.segments.delete import Deletion
-from tierfs.tiering.garbage import clocks
+from tierfs.tiering.garbage import clock_acceptance
 from tierfs.upkeep.check.findings import Kind, Severity
 from tierfs.upkeep.holder.status import StoreStatus, local_only, store_status
 
@@ -170,7 +170,7 @@ def test_a_removal_from_the_future_is_due_a_day_after_the_clock_is_accepted(stor
     store.append("a", b"1")
     remove(store, "a")
     store.clock.jump(-DAY_S * 400)
-    assert clocks.accept(store.metadata, grace_s=0).deletions == 1
+    assert clock_acceptance.accept(store.metadata, grace_s=0).deletions == 1
     with store.metadata.read() as txn:
         assert directories.next_due_ms(txn) == store.clock.now_ms() + DAY_S * 1000
     assert findings(store) == []

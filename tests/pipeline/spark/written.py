@@ -14,7 +14,7 @@ from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 
 
 @contextmanager

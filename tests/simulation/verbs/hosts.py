@@ -27,7 +27,7 @@ from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 _FIRST_STEP = 10
 """Before it there is hardly something to take over."""

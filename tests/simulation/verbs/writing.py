@@ -15,7 +15,7 @@ from tierfs.base.words.errors import Unconfirmed
 from tierfs.base.words.types import Ack, ByteRange
 from tierfs.engine.segments.group_commit import AppendCall
 from tierfs.engine.segments.writer import SegmentWriter
-from tierfs.tiering.garbage import clocks
+from tierfs.tiering.garbage import clock_acceptance
 
 LINE_END = b"\n"
 """Of the lines that streams read."""
@@ -212,7 +212,7 @@ def accept_clock(world: World, arguments: Arguments) -> None:
     """Take the time of a clock that is right, or was set back, for right: deletions are due by it, none sooner."""
     if world.clock.off_s > 0:
         raise NothingToDo
-    clocks.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
+    clock_acceptance.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
     world.accept_clock()
 
 

@@ -27,7 +27,8 @@ from tierfs.engine.metadata.tables import CHUNKS, LEDGERS, LOCATIONS, OBJECTS
 from tierfs.engine.segments import ledgers
 from tierfs.tiering.adoption.adopt import State, foresee
 from tierfs.tiering.adoption.ledger_link import LedgerLinker
-from tierfs.tiering.adoption.ledger_read import FoundLedger, lost_rows, rescan
+from tierfs.tiering.adoption.ledger_read import FoundLedger
+from tierfs.tiering.adoption.lost_rows import lost_rows, rescan
 from tierfs.tiering.adoption.plan import LedgerPlan
 
 SEVEN = f"in/{TOPIC}/00000000000000000007"

@@ -19,7 +19,7 @@ from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.pipeline.scan.selection import Selection, select
-from tierfs.tiering.adoption.ledger_read import LostRows, lost_rows, rescan
+from tierfs.tiering.adoption.lost_rows import LostRows, lost_rows, rescan
 
 PAYLOADS = [b"entry %d" % number * (number % 14) for number in range(300)]
 IN_PARTS = [

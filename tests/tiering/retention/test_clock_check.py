@@ -20,7 +20,7 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE
-from tierfs.tiering.garbage import clocks as clock_accept
+from tierfs.tiering.garbage import clock_acceptance
 from tierfs.tiering.garbage.clocks import ClockCheck, ClockDisagrees, ClockView, disagreement
 from tierfs.tiering.garbage.retention import Expired
 from tierfs.upkeep.holder.work import ColdWork
@@ -182,11 +182,11 @@ def test_timed_deletions_go_on_once_the_clock_is_accepted(
         work.clocks.require()
     clock.advance(30 * DAY_S)
     assert (work.collect().deleted, work.end_lifetimes(), waiting(store)) == (0, Expired(), 1)
-    done = clock_accept.accept(store.metadata, grace_s=HOUR_S)
+    done = clock_acceptance.accept(store.metadata, grace_s=HOUR_S)
     assert (done.segments, done.objects > 0, done.deletions) == (1, True, 2)
     work.clocks.require()  # a holder that runs notices
     settled(store, clock, work)
-    assert clock_accept.accept(store.metadata, grace_s=HOUR_S).objects == 0
+    assert clock_acceptance.accept(store.metadata, grace_s=HOUR_S).objects == 0
 
 
 def settled(store: TestStore, clock: ManualClock, work: ColdWork) -> None:
@@ -203,7 +203,7 @@ def test_a_server_is_not_overruled(store: TestStore, clock: ManualClock, expecte
     clocks = store.cold_work().clocks
     with pytest.raises(ClockDisagrees, match=r"is not taken for right: it is .* behind the cold tier's server"):
         clocks.require_server_agrees()
-    clock_accept.accept(store.metadata, grace_s=HOUR_S)
+    clock_acceptance.accept(store.metadata, grace_s=HOUR_S)
     assert "behind the cold tier's server" in (clocks.reason() or "")
 
 

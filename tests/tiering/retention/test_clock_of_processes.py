@@ -16,7 +16,7 @@ from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments import trash
-from tierfs.tiering.garbage import clocks
+from tierfs.tiering.garbage import clock_acceptance
 from tierfs.tiering.garbage.clocks import ClockCheck, ClockDisagrees
 from tierfs.upkeep.holder.work import ColdWork
 
@@ -158,7 +158,7 @@ def test_distrust_ends_once_an_operator_says_that_the_clock_is_right(
     expected_warnings.append("not trusted")
     wrong(clock)
     another_process(store)
-    clocks.accept(store.metadata, grace_s=HOUR_S)
+    clock_acceptance.accept(store.metadata, grace_s=HOUR_S)
     another_process(store)
     assert left(store) == {"object"}
     clock.advance(AHEAD_S)

@@ -28,7 +28,7 @@ from tierfs.engine.metadata.tables import OBJECTS, OUTBOX_NAME
 from tierfs.engine.segments.engine import Engine
 from tierfs.tiering.backup.segment import SegmentRestore
 from tierfs.tiering.garbage.retention import Retention
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 BAD = "s1"
 NAMES = ("s0", BAD, "s2")

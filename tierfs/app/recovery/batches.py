@@ -24,7 +24,7 @@ from tierfs.engine.metadata import frames, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.batches import Versions
-from tierfs.tiering.batch_job import attempt_of, is_about_job, is_manifest
+from tierfs.tiering.batch_manifest import attempt_of, is_about_job, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"
 _NOT_MARKED = "job {job} was not committed as far as the bucket tells: it has no marker"

@@ -44,7 +44,7 @@ from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 log = logging.getLogger(__name__)
 

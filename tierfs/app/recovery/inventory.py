@@ -31,7 +31,7 @@ from tierfs.engine.journal import reader, store_mark
 from tierfs.engine.metadata import untrusted
 from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.garbage.orphans import chunk_objects
-from tierfs.tiering.ledgers.copies import ledger_objects
+from tierfs.tiering.ledgers.owners import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
 from tierfs.tiering.packs.format import PACKS_PREFIX, parse_name, read_index
 

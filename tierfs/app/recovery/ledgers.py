@@ -32,7 +32,7 @@ from tierfs.tiering.adoption.ledger_link import LedgerLinker
 from tierfs.tiering.adoption.ledger_read import LedgerReader
 from tierfs.tiering.adoption.ledger_standing import Standing
 from tierfs.tiering.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.tiering.ledgers.copies import copy_of, ledger_objects, uuid_of
+from tierfs.tiering.ledgers.owners import copy_of, ledger_objects, uuid_of
 
 # Parts of an object that are read in parallel (a guess).
 _AT_ONCE = 4

@@ -52,7 +52,7 @@ from tierfs.engine.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 _BATCH_ROWS = 1000
 

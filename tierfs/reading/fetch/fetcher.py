@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
     from tierfs.reading.cache.writer import CacheWriter
 
-log = logging.getLogger(__name__)
 
 # Limit of a copy from the disk cache on the loop, which blocks the loop (a guess).
 _CACHED_NOW_BYTES = MIB

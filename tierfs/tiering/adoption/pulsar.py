@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tierfs.base.bytes.parallel import Pool
-from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
 from tierfs.base.words.names import LedgerKey, printable
 from tierfs.base.words.units import count
@@ -27,54 +26,10 @@ from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import METADATA_SUFFIX
 from tierfs.tiering.adoption.plan import MAX_OBJECTS, AdoptionPlan, LedgerPart, LedgerPlan, LeftOut, readable
-
-INDEX_SUFFIX = "-index"
-
-# The managed ledger of ledgers that do not name theirs.
-UNKNOWN = "unknown"
+from tierfs.tiering.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, ledger_name, parse_key
 
 OTHER_ATTEMPT = "another attempt at a ledger that is adopted from the objects of one"
 ORPHAN_INDEX = "an index whose data object is gone, of a ledger that was offloaded again"
-
-# Of a component that was too long: 160 and its digest.
-_CUT_BYTES = 177
-_LEDGER_BYTES = 1 + len(names.of_ledger(0))
-
-
-def parse_key(name: str) -> LedgerKey | None:
-    """Parse an object's name after its last slash; None for any other name."""
-    return names.ledger_key(name.rpartition("/")[2])
-
-
-def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:
-    """Return the segment name of a ledger.
-
-    Impossible names are changed deterministically: a forbidden character, and the dots of `.` and `..`, become the
-    percent-encoding of their UTF-8; a component of more than 255 bytes, or a managed ledger that is too long as a
-    whole, ends in `~` and 16 digits of its SHA-256; empty components are left out.
-    """
-    parts = tuple(_component(part) for part in managed_ledger.split("/") if part) or (UNKNOWN,)
-    managed = names.join(parts)
-    room = names.MAX_NAME_BYTES - len(into.encode()) - 1 - _LEDGER_BYTES
-    if len(managed.encode()) > room:
-        managed = names.cut(managed.replace("/", "%2F"), _CUT_BYTES)
-    return names.join(tuple(part for part in (*into.split("/"), managed, names.of_ledger(ledger_id)) if part))
-
-
-def _component(part: str) -> str:
-    if part in (".", "..", names.CONTROL_NAME) or names.is_removed(part):
-        part = part.replace(".", "%2E", 2 if part == ".." else 1)
-    accepted = "".join(map(_accepted, part))
-    return names.cut(accepted, _CUT_BYTES) if len(accepted.encode()) > names.MAX_COMPONENT_BYTES else accepted
-
-
-def _accepted(character: str) -> str:
-    try:
-        names.check_component(f"a{character}")
-    except InvalidRequest:
-        return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
-    return character
-
 
 # Indexes that are read in parallel: each is three small requests, and up to 4 MiB (a guess).
 _LOOKS = 16

@@ -1,12 +1,8 @@
-"""Read foreign objects once, for the checksums that every later read is checked against (invariant 8).
-
-This store's own objects in a foreign place (`own_names`) are never adopted: our garbage collection would delete them,
-and an adoption promises that foreign objects are never deleted.
-"""
+"""Read foreign objects once, for the checksums that every later read is checked against (invariant 8)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import combine, grid_of
@@ -15,14 +11,9 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import read_steps
-from tierfs.engine.chunkstore.validate import MARK_NAME
-from tierfs.engine.metadata import checksums, policies
-from tierfs.engine.metadata.records import LocationRecord
-from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
-from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.tiering.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut
+from tierfs.engine.metadata import checksums
+from tierfs.tiering.adoption.plan import ForeignExtent
 from tierfs.tiering.adoption.prove import NOTHING_PROVED, Comparison, Proof, Proved, require_proved
-from tierfs.tiering.ledgers.copies import companions
 
 # Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join.
 _PART_BYTES = 64 * MIB
@@ -119,46 +110,3 @@ def _require_unchanged(storage: ChunkStorage, part: ReadPart) -> None:
         raise Conflict(
             f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when it is no longer written to"
         )
-
-
-# Directories below our own location that are always ours: their objects have no records.
-_OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
-
-
-@dataclass(frozen=True, slots=True)
-class OwnNames:
-    """Full names, including the URL, of our own objects. Servers are not compared: one has many names."""
-
-    prefixes: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
-
-    def holds(self, full_name: str) -> bool:
-        """Return whether an object is ours."""
-        return full_name in self.names or full_name.startswith(self.prefixes)
-
-
-def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
-    """Return the names of our own objects in `place`; empty unless it overlaps with our own cold location."""
-    if not txn.store.cold_location_id:
-        return OwnNames()
-    ours = policies.location(txn, txn.store.cold_location_id)
-    if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
-        return OwnNames()
-    named = {record.name for _, record in txn.scan(OBJECTS) if record.location_id == ours.id}
-    named.update(companions(txn))
-    named.update(intent.name for _, intent in txn.scan(INTENTS))
-    named.add(MARK_NAME)
-    named.update(row.name for _, row in txn.scan(GARBAGE) if row.location_id == ours.id)
-    prefixes = tuple(f"{ours.url}/{directory}" for directory in _OWN_DIRECTORIES)
-    return OwnNames(prefixes, frozenset(f"{ours.url}/{name}" for name in named))
-
-
-def without_own(
-    plan: AdoptionPlan, listed: Iterable[StoredObject], place: LocationRecord, own: OwnNames
-) -> Iterator[StoredObject]:
-    """Yield the objects that are not ours; record the others as left out of `plan`."""
-    for stored in listed:
-        if own.holds(f"{place.url}/{stored.name}"):
-            plan.left_out.append(LeftOut(stored.name, "this store's own"))
-        else:
-            yield stored

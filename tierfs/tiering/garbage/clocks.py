@@ -4,28 +4,18 @@ A clock that jumps a year ahead makes every byte a year older. Retention, the de
 garbage go by the wall clock, so they pause while it disagrees with the machine's time since boot or with the cold
 tier's server, and continue by themselves when it agrees again. The metadata keep the last reading that was not in
 doubt, bound to the start of the machine (clock.py): a process that begins with a wrong clock is compared with it.
-
-`accept` takes the present wall clock for right: times that an earlier, wrong one put into the future become now.
-Otherwise a clock that ran ahead, and was set back, would hold up every timed deletion for as long as it was ahead. Only
-an operator can tell which of the two is right; where a server can, it does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tierfs.base.system.clock import LONGEST_REST_S, NO_READING, TOLERANCE_S, Clock, ClockReading
 from tierfs.base.words.errors import TierfsError, Unavailable
-from tierfs.engine.metadata import tables
-from tierfs.engine.metadata.records import ObjectRecord, Record
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.engine.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
-from tierfs.engine.metadata.transaction import ReadTransaction, batches
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +30,9 @@ REST_DOUBT_S = 86_400
 
 # A store at rest has one commit in this time, so that a restart of the machine is compared with a time before it.
 _KEEP_EVERY_MS = 3600 * _MS_PER_S
+
+# The command of an operator who knows that the present time is right.
+ACCEPT = "tierfs gc --accept-clock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +75,6 @@ def _off(ahead_ms: int, reference: str) -> str | None:
         return None
     side = "ahead of" if ahead_ms > 0 else "behind"
     return f"it is {abs(ahead_ms) / _MS_PER_S:,.0f} s {side} {reference}"
-
-
-# The command of an operator who knows that the present time is right.
-ACCEPT = "tierfs gc --accept-clock"
 
 
 class ClockDisagrees(Unavailable):
@@ -200,89 +189,3 @@ class ClockCheck:
                 txn.update_store(clock_seen=now)
         except TierfsError as exc:  # as on a full disk: later processes know an older time
             log.info("the time is not noted: %s", exc)
-
-
-R = TypeVar("R", bound=Record)
-
-# Rows looked at per snapshot, and dated again per commit: some 10 ms, so that appends hardly wait.
-_BATCH_ROWS = 1000
-
-# A deletion that failed is put off by at most so long (collect.py).
-_LATEST_RETRY_MS = 6 * 3600 * 1000
-
-_SEGMENT_TIMES = (
-    "created_ms",
-    "modified_ms",
-    "changed_ms",
-    "sealed_ms",
-    "recovered_ms",
-    "first_byte_ms",
-)
-_OBJECT_TIMES = ("created_ms", "written_ms")
-
-
-@dataclass(frozen=True, slots=True)
-class ClockAccepted:
-    """Number of rows that had a date in the future."""
-
-    now_ms: int
-    segments: int = 0
-    objects: int = 0
-    deletions: int = 0
-
-
-def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
-    """Take the present time for right. Idempotent; a crash in between leaves a part for the next time.
-
-    `grace_s` is the longest that a deletion is put off by policy. Raises Fenced in a store that may only be read.
-    """
-    from tierfs.engine.segments import trash  # status knows the clock's command, and needs nothing of this
-
-    now_ms = metadata.clock.now_ms()
-    segments = _date_anew(metadata, SEGMENTS, _SEGMENT_TIMES, now_ms)
-    objects = _date_anew(metadata, OBJECTS, _OBJECT_TIMES, now_ms)
-    deletions = _bring_forward(metadata, now_ms, max(grace_s * 1000, _LATEST_RETRY_MS))
-    deletions += trash.date_all_anew(metadata)
-    with metadata.write() as txn:
-        txn.update_store(last_wall_ms=0, clock_accepted_ms=txn.now_ms, clock_seen=NO_READING)
-        txn.touch(policies=True)  # the holder looks at everything again
-    return ClockAccepted(now_ms, segments, objects, deletions)
-
-
-def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], now_ms: int) -> int:
-    """Put times later than `now_ms` to it; return the number of rows."""
-
-    def find(_: ReadTransaction, rows: list[tuple[bytes, R]]) -> list[bytes]:
-        return [key for key, record in rows if _dated(record, times, now_ms) != record]
-
-    count = 0
-    for late in filter(None, batches(metadata.read, table, _BATCH_ROWS, find)):
-        with metadata.write() as txn:
-            for key in late:
-                record = txn.get(table, key)
-                if record is not None:
-                    txn.put(table, key, _dated(record, times, now_ms))
-                    count += 1
-    return count
-
-
-def _dated(record: R, times: Sequence[str], now_ms: int) -> R:
-    """Return a record without times later than `now_ms`."""
-    changes: dict[str, Any] = {name: min(getattr(record, name), now_ms) for name in times}
-    if isinstance(record, ObjectRecord):
-        changes["times"] = record.times.until(now_ms)
-    return replace(record, **changes)
-
-
-def _bring_forward(metadata: MetadataStore, now_ms: int, longest_ms: int) -> int:
-    """Make deletions due at most `longest_ms` from now; return how many were due later."""
-    count, last_ms = 0, now_ms + longest_ms
-    while True:
-        with metadata.write() as txn:
-            late = list(islice(txn.scan(GARBAGE, tables.pair(last_ms + 1, 0)), _BATCH_ROWS))
-            for key, record in late:
-                txn.delete(GARBAGE.name, key)
-                txn.put(GARBAGE, tables.pair(last_ms, record.sequence), replace(record, due_ms=last_ms))
-        count += len(late)
-        if len(late) < _BATCH_ROWS:
-            return count

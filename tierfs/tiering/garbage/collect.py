@@ -25,7 +25,7 @@ from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.objects import job_of
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import objects
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.garbage.orphans import SEGMENTS_PREFIX
-from tierfs.tiering.ledgers.copies import attempts, uuid_of
+from tierfs.tiering.ledgers.owners import attempts, uuid_of
 from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PACKS_PREFIX

@@ -30,7 +30,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, batches
 from tierfs.tiering.garbage.collect import Collected
-from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
+from tierfs.tiering.ledgers.owners import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 

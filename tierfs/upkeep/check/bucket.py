@@ -29,9 +29,9 @@ from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.orphans import chunk_objects
-from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
+from tierfs.tiering.ledgers.owners import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX
 from tierfs.upkeep.check.findings import UNREACHABLE, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.upkeep.check.metadata import segment_name

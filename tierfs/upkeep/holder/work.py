@@ -35,7 +35,7 @@ from tierfs.tiering.garbage import ballast
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.garbage.dead_uploads import DeadUpload, DeadUploads
 from tierfs.tiering.garbage.orphans import Orphan, OrphanFinder
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 from tierfs.tiering.ledgers.managed import ManagedOffload, PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier

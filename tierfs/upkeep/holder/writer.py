@@ -19,8 +19,8 @@ from tierfs.engine.metadata.sums import Sums
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering import quota
 from tierfs.tiering.candidates import PackAction, is_small
-from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.consolidate_plan import ConsolidateAction
+from tierfs.tiering.consolidation_watch import ConsolidationWatch
 from tierfs.tiering.offload_queue import ObjectKey, key_of
 from tierfs.tiering.planner import MOST_EVICTIONS, Actions, Backlog, Planner
 from tierfs.tiering.policy import EvictAction, PendingObject, disk_view

@@ -21,7 +21,7 @@ from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.garbage.orphans import SEGMENTS_PREFIX
 from tierfs.tiering.ledgers import copies
-from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.entry_rows import EntryRows
 from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend
 from tierfs.upkeep.check.repair import rows
