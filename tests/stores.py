@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.options.config import AckSettings, OffloadSettings, WriteSettings
 from tierfs.base.system.clock import Clock, ManualClock
 from tierfs.base.system.metrics import NullMetrics

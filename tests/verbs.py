@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tierfs.app.store import Store
 from tierfs.app.verbs import delete, settle, truncate_head
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.types import MIB, ReadPriority
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.engine import Engine

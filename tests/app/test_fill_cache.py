@@ -22,7 +22,7 @@ from tierfs.app import fill_cache
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.bytes.parallel import Progress, unseen
+from tierfs.base.bytes.progress import Progress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, Fenced, StorageFull
 from tierfs.base.words.types import ROOT_DIRECTORY, RequestState
 from tierfs.engine.metadata import policies

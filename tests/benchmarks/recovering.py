@@ -18,8 +18,9 @@ from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
 from tierfs.app.recovery import from_journal
 from tierfs.app.setup.create import ColdChoice
-from tierfs.base.bytes.parallel import Progress
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.bytes.progress import Progress
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier
 from tierfs.engine.metadata import changes, checksums, tables
 from tierfs.engine.metadata.chain_edits import Editor

@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.places.address import connect_place

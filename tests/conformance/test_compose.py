@@ -9,7 +9,8 @@ import pytest
 
 from tests.conformance.storages import PREFIX, WRITING, opened, s3_storage
 from tests.conftest import Bucket
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.protocol import ChunkStorage

@@ -22,7 +22,8 @@ from tests.servers.answers import BODY, GOOD
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
-from tierfs.base.options.config import Addressing, ColdSettings
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.options.kinds import Addressing
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.http.connections import IdleConnections

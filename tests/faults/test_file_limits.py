@@ -16,7 +16,7 @@ import pytest
 
 from tests.commands import new_store, tierfs
 from tests.stores import TestStore, open_test_store
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors, osio
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import StorageFull, TierfsError, Unavailable
 from tierfs.engine.chunkstore.directory import tree
@@ -116,13 +116,13 @@ def test_locks_for_which_there_is_no_descriptor_raise_errors_of_ours(tmp_path: P
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EFBIG, StorageFull), (errno.EMFILE, Unavailable)])
-@pytest.mark.parametrize("table", [osio.LOCAL_DISK, tree._MEANINGS], ids=["local", "cold"])
-def test_what_a_limit_means(number: int, kind: type[TierfsError], table: osio.Meanings) -> None:
-    error = osio.ours(OSError(number, "x"), "it", table)
+@pytest.mark.parametrize("table", [os_errors.LOCAL_DISK, tree._MEANINGS], ids=["local", "cold"])
+def test_what_a_limit_means(number: int, kind: type[TierfsError], table: os_errors.Meanings) -> None:
+    error = os_errors.ours(OSError(number, "x"), "it", table)
     assert (type(error), "ulimit" in (error.remedy or "")) == (kind, True)
 
 
-@pytest.mark.parametrize("number", sorted(osio.NO_ROOM))
+@pytest.mark.parametrize("number", sorted(os_errors.NO_ROOM))
 def test_a_commit_without_room_is_no_damage(tmp_path: Path, number: int) -> None:
     error = meaning(tmp_path, lmdb.Error(f"mdb_txn_commit: {os.strerror(number)}"))
     assert isinstance(error, StorageFull)

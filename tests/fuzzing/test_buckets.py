@@ -20,7 +20,7 @@ from tests.stores import LOCATION, TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, findings
 from tierfs.app.recovery import replica
 from tierfs.app.recovery.from_journal import Rebuilder
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.names import printable

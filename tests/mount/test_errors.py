@@ -8,7 +8,8 @@ import pyfuse3
 import pytest
 import trio
 
-from tierfs.base.system.metrics import Count, Metrics
+from tierfs.base.system.metrics import Count
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, DataLoss, Fenced, NotFound, PermissionDenied, Unavailable
 from tierfs.mount.access_log import AccessLog
 from tierfs.mount.errors import operation, reported

@@ -15,7 +15,7 @@ from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ChunkState, Tier
 from tierfs.engine.metadata import chain_edits, chains, directories, policies
 from tierfs.engine.metadata.chain_edits import Editor

@@ -12,7 +12,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.cache.cache_blocks import STORE_ID, Open, size_for
 from tests.reading.readers import POLICY
 from tests.stores import TestStore, open_test_store
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.reading.cache.cache import DiskCache
 
 

@@ -17,8 +17,8 @@ from tests.reading.cache.cache_blocks import Open
 from tests.reading.readers import DATA, check, make_cold, reached, read_all, reader_of, reading
 from tests.stores import TestStore
 from tests.upkeep.check.looking import flip_cold, holder_at
-from tierfs.base.bytes.parallel import Meter
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.bytes.progress import Meter
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.base.words.types import ByteRange, Tier

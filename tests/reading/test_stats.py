@@ -11,7 +11,8 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import ReadSettings
 from tierfs.base.system import processes
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import Opener
 from tierfs.reading import open_handles
 from tierfs.reading.handle import ReadHandle

@@ -19,7 +19,7 @@ from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
 from tierfs.app.fsck import Checking, Options
 from tierfs.app.verbs import accept_clock, empty_trash, garbage
-from tierfs.base.bytes.parallel import unseen
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.system.clock import ManualClock, SystemClock
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, policies

@@ -18,7 +18,7 @@ from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
 from tierfs.app.setup import place
 from tierfs.app.setup.create import ColdChoice, init_store, replace_settings
-from tierfs.base.bytes.parallel import unseen
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.locks import LockFile

@@ -32,7 +32,7 @@ from tests.structure.prose import (
     too_many,
 )
 from tierfs.app.setup.place import KEYS as PLACE_KEYS
-from tierfs.base.options import policy, settings
+from tierfs.base.options import policy, settings, store_toml
 from tierfs.base.options.policy import Policy
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.store_paths import StorePaths
@@ -163,7 +163,7 @@ def table_of_settings() -> str:
     for name in defined_settings():
         section, key = name.split(".")
         annotation = settings.annotations_of(type(getattr(settings.Settings(), section)))[key]
-        default = settings.unquoted(settings.default_of(name))
+        default = store_toml.unquoted(settings.default_of(name))
         rows.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {settings.text_of(annotation)} |")
     return "\n".join(rows) + "\n"
 

@@ -14,10 +14,12 @@ from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, Pool, Progress
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, Progress
 from tierfs.base.options.config import BackgroundSettings, ColdSettings
 from tierfs.base.system.clock import ManualClock, SystemClock
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, Conflict, Unavailable
 from tierfs.base.words.types import ByteRange, DirectoryId
 from tierfs.engine.metadata import environment

@@ -12,7 +12,7 @@ from tierfs.app import verbs
 from tierfs.app.setup import connect
 from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import EntryKind, LocationId, SegmentId

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tierfs.app.setup.connect import FILE_SCHEME
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, unseen
+from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, TierfsError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tierfs.app import store
 from tierfs.app.sources import open_source
-from tierfs.base.system import guards
+from tierfs.base.system import forks
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
 from tierfs.engine.metadata.records import SegmentRecord
@@ -110,7 +110,7 @@ class Connections:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: weakref.WeakValueDictionary[StorePlace, Connection] = weakref.WeakValueDictionary()
-        guards.register(self)
+        forks.register(self)
 
     def get(self, place: StorePlace) -> Connection:
         """Return the connection to a store, opened on first use. Raises what open_source raises."""
@@ -124,7 +124,7 @@ class Connections:
         """In a child of fork, begin with none, and never close the parent's."""
         self._lock = threading.Lock()
         for connection in self._open.values():
-            guards.leak(connection)
+            forks.leak(connection)
         self._open = weakref.WeakValueDictionary()
 
 

@@ -8,8 +8,8 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 from tierfs.app.store import Store
+from tierfs.base.words.json_data import checksum, fields, plain, timestamp
 from tierfs.base.words.types import SegmentKind, SegmentStatus, Tier
-from tierfs.base.words.units import checksum, fields, plain, timestamp
 from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction

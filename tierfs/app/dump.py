@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from tierfs.app.setup import create, place
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.store_paths import StorePaths, require_trusted
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.base.words.types import LocationId, Tier

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, OnProgress, Progress
+from tierfs.base.bytes.progress import Meter, OnProgress, Progress
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.base.words.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.base.words.names import CONTROL_NAME

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.app.store import Store, open_store
-from tierfs.base.bytes.parallel import Meter, OnProgress, Progress, doing
+from tierfs.base.bytes.progress import Meter, OnProgress, Progress, doing
 from tierfs.base.system.store_paths import StorePaths, require_trusted
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import Tier

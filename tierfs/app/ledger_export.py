@@ -19,7 +19,7 @@ from uuid import UUID, uuid5
 from tierfs.app.setup import connect
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import Buffer
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import osio
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Unavailable

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tierfs.app.setup import connect
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier

@@ -18,7 +18,7 @@ from tierfs.app.setup import place
 from tierfs.app.setup.create import holds_a_store, probed, refuse_nested
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter, OnProgress
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier

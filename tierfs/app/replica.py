@@ -17,7 +17,7 @@ from tierfs.app.recovery.replica import Follower, Refreshed, create_replica
 from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME
 from tierfs.app.setup.create import ColdChoice
 from tierfs.app.store import Store, open_store
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tierfs.base.options import settings
 from tierfs.base.options.config import Settings
 from tierfs.base.options.precedence import Host
-from tierfs.base.system import guards
+from tierfs.base.system import forks
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.places import is_path, place_of_typed
 from tierfs.base.system.store_paths import StorePaths, require_trusted
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tierfs.app.setup.locations import Locations
-    from tierfs.base.system.metrics import Metrics
+    from tierfs.base.system.prometheus import Metrics
     from tierfs.engine.chunkstore.located import LocatedStorage
     from tierfs.engine.chunkstore.protocol import ChunkStorage
     from tierfs.engine.journal.owner_watch import OwnerWatch
@@ -75,7 +75,7 @@ class Store:
         self._metrics: Metrics | None = None
         self._lock = threading.RLock()
         self._locations: Locations | None = None
-        guards.register(self)
+        forks.register(self)
 
     def forget(self) -> None:
         """Connect again in a child of fork: two processes on one connection would read each other's answers."""
@@ -87,7 +87,7 @@ class Store:
     def metrics(self) -> Metrics:
         """The metrics of this process; made on first use."""
         if self._metrics is None:
-            from tierfs.base.system.metrics import Metrics
+            from tierfs.base.system.prometheus import Metrics
 
             with self._lock:  # functools.cached_property has none since Python 3.12
                 if self._metrics is None:

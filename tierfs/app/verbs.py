@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.options.policy import OFF
 from tierfs.base.options.precedence import Policies
 from tierfs.base.words.errors import Conflict, TierfsError, Unavailable

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tierfs.base.system.clock import Clock
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.mount.options import MountOptions
 from tierfs.reading import stats
 from tierfs.reading.reader import Reader

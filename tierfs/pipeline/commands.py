@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import OnProgress, doing
+from tierfs.base.bytes.progress import OnProgress, doing
 from tierfs.base.system import extras
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable

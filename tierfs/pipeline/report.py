@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.policy import Policy, value_of
 from tierfs.base.options.policy import format as format_value
 from tierfs.base.words.types import MIB, Tier

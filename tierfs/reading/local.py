@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors, osio
 from tierfs.base.system.metrics import MetricName, MetricSink
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 from tierfs.engine.chunkstore.local_files import ChunkFiles
@@ -171,7 +171,7 @@ class LocalReader:
             try:
                 return self._files.open_for_read(name)
             except TierfsError as exc:
-                if not self._open or not osio.lacks_files(exc):
+                if not self._open or not os_errors.lacks_files(exc):
                     raise
                 self._drop(self._open.popitem(last=False)[1])
 

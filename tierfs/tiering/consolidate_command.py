@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ReadPriority, SegmentId
 from tierfs.engine.metadata import directories, sums, tables

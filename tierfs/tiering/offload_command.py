@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress, Pool, caught
+from tierfs.base.bytes.parallel import Attempts, Pool, caught
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError

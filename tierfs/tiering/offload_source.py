@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
 from tierfs.base.system import osio
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles

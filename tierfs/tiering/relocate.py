@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from tierfs.base.bytes.checksum import Buffer
-from tierfs.base.bytes.parallel import Meter, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, LocationId

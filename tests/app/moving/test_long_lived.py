@@ -20,7 +20,7 @@ from tests.commands import tierfs
 from tests.faces.admin.conftest import serving as admin
 from tests.mount.conftest import serving
 from tierfs.app.fsck import Checking, Options
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 
 
 class Program:

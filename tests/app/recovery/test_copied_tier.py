@@ -26,7 +26,7 @@ from tierfs.app.recovery.from_journal import recover_store
 from tierfs.app.recovery.from_objects import recover_from_objects
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
-from tierfs.base.bytes.parallel import unseen
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS

@@ -15,7 +15,7 @@ from tests.tiering.batch_writes import Driver
 from tierfs.app.recovery import replica
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, Fenced, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier

@@ -15,7 +15,7 @@ from tierfs.app.recovery.from_journal import recover_store
 from tierfs.app.recovery.from_objects import recover_from_objects
 from tierfs.app.setup import create
 from tierfs.app.setup.create import ColdChoice
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import Fenced, StorageFull
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierfs.base.bytes.parallel import Meter, Pool, Progress, caught
+from tierfs.base.bytes.parallel import Pool, caught
+from tierfs.base.bytes.progress import Meter, Progress
 from tierfs.base.words.errors import Closed, DataLoss, TierfsError
 
 WAIT_S = 10

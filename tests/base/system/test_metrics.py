@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tierfs.base.system.metrics import MetricKind, MetricName, Metrics, NullMetrics
+from tierfs.base.system.metrics import MetricKind, MetricName, NullMetrics
+from tierfs.base.system.prometheus import Metrics
 
 
 def test_a_kept_counter_and_a_named_one_are_the_same() -> None:

@@ -15,7 +15,7 @@ from tests.doubles.page_cache import kernels_page_cache
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors, osio
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.engine.metadata.store import MetadataStore
@@ -126,12 +126,12 @@ def test_a_durable_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypa
     ],
 )
 def test_errors_of_the_local_disk(number: int, error: type[TierfsError], text: str) -> None:
-    with pytest.raises(error) as raised, osio.map_os_errors("a b"):
+    with pytest.raises(error) as raised, os_errors.map_os_errors("a b"):
         raise OSError(number, "text")
     assert str(raised.value) == text
     assert isinstance(raised.value.__cause__, OSError)
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(ValueError, match="text"), osio.map_os_errors("a"):
+    with pytest.raises(ValueError, match="text"), os_errors.map_os_errors("a"):
         raise ValueError("text")

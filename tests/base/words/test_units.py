@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commands import tierfs
-from tierfs.base.options import policy, settings
-from tierfs.base.options.config import Settings, Unit
+from tierfs.base.options import policy, settings, store_toml
+from tierfs.base.options.config import Settings
+from tierfs.base.options.kinds import Unit
 from tierfs.base.options.policy import KEYS, Policy
 from tierfs.base.options.settings import LoadedSettings
 from tierfs.base.words import units
@@ -65,7 +66,7 @@ def annotation_of(name: str) -> Any:
 
 def loaded(name: str, written: str, file: Path) -> object:
     """The value of a setting after `config set`, and with the same text in the environment."""
-    file.write_text(settings.with_value(settings.default_text(), name, written))
+    file.write_text(store_toml.with_value(settings.default_text(), name, written))
     values = dict(settings.values(settings.load_with_origins(file, {})))
     section, key = name.split(".")
     variable = f"{settings.ENVIRONMENT_PREFIX}{section}__{key}".upper()
@@ -106,9 +107,9 @@ def test_every_setting_is_printed_as_it_is_read(name: str, tmp_path: Path) -> No
     file = tmp_path / "store.toml"
     printed = settings.default_of(name)
     assert tomllib.loads(f"value = {printed}")
-    assert loaded(name, settings.unquoted(printed), file) == SETTINGS[name]
+    assert loaded(name, store_toml.unquoted(printed), file) == SETTINGS[name]
     for value in {text: value for text, value in forms_of(name).items() if name not in CONTRADICTED}.values():
-        again = settings.unquoted(settings.as_toml(annotation_of(name), value))
+        again = store_toml.unquoted(settings.as_toml(annotation_of(name), value))
         assert loaded(name, again, file) == value
 
 

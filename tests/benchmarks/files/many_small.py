@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
-from tierfs.base.bytes.parallel import unseen
+from tierfs.base.bytes.progress import unseen
 from tierfs.upkeep.holder.verbs import holding
 
 COUNTS = (20_000, 60_000)

@@ -22,7 +22,7 @@ from tests.servers.endpoint import S3Endpoint
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import ManualClock, SystemClock
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage

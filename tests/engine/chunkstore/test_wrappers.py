@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.mount.waiting import eventually
 from tierfs.base.system.clock import ManualClock
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import (
     AlreadyExists,
     Closed,

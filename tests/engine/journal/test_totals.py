@@ -12,7 +12,7 @@ from tests.app.recovery.test_follow import follower, following
 from tests.engine.journal.replaying import forge
 from tests.stores import TestStore, open_test_store, quiet
 from tests.upkeep.check.looking import scrubber
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import AttemptId, ByteRange, ChunkState, SegmentId
 from tierfs.engine.chunkstore.protocol import BufferSource

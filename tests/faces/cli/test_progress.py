@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from rich.cells import cell_len
 
-from tierfs.base.bytes.parallel import Progress, doing
+from tierfs.base.bytes.progress import Progress, doing
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB

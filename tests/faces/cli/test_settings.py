@@ -15,7 +15,8 @@ import pytest
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tierfs.base.options import contradictions, settings
-from tierfs.base.options.config import Settings, Unit
+from tierfs.base.options.config import Settings
+from tierfs.base.options.kinds import Unit
 from tierfs.base.options.settings import LoadedSettings, Origin
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, NotFound

@@ -24,7 +24,7 @@ from tests.reality.reference import reference
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.bytes.parallel import Progress, unseen
+from tierfs.base.bytes.progress import Progress, unseen
 from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.chunkstore.protocol import ChunkStorage

@@ -15,7 +15,7 @@ from tests.mount.conftest import append
 from tests.pipeline.scan.scanning import fill, store_of
 from tierfs.app import store as app
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import ByteRange, Tier
 from tierfs.engine.metadata import chains, directories
 from tierfs.engine.metadata.records import ObjectRecord

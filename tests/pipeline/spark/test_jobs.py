@@ -25,7 +25,7 @@ from tests.tiering.adoption.foreign import write_files
 from tests.tiering.adoption.pulsar import in_files, offloaded
 from tests.tiering.adoption.test_ledger_rescan import lose, rows
 from tierfs.app import store
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import Tier
 from tierfs.engine.ledger.messages import decode

@@ -23,7 +23,8 @@ from tests.reading.cache.cache_blocks import (
     some_range,
     store,
 )
-from tierfs.base.system.metrics import MetricName, Metrics
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import ObjectId
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME, CacheFiles

@@ -26,7 +26,7 @@ from tests.reading.cache.cache_blocks import (
     some_range,
     store,
 )
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import MIB, ObjectId
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME, CacheFiles

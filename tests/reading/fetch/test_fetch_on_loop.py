@@ -20,7 +20,7 @@ from tests.reading.fetch.chaos import CheckedPool
 from tests.servers.scripted_http import Do, Script, ScriptedHttp, head
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import ReadSettings
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -17,7 +17,7 @@ from tests.simulation.places import reader_of
 from tests.simulation.world import World, Wrong, listed
 from tierfs.app.connection import SegmentHandle
 from tierfs.base.bytes.checksum import Buffer
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import Fenced, TierfsError
 from tierfs.base.words.types import ReadPriority, SegmentId

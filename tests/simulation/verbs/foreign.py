@@ -12,7 +12,7 @@ from tests.simulation.storage import Toxic
 from tests.simulation.world import World
 from tests.stores import LOCATION
 from tests.tiering.adoption.pulsar import offloaded
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.chunkstore.read_only import ReadOnlyStorage

@@ -19,7 +19,7 @@ from tierfs.app.recovery import from_journal
 from tierfs.app.recovery import replica as replicas
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import Follower
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import Tier
 from tierfs.engine.journal import reader
 from tierfs.engine.journal.names import JOURNAL_PREFIX

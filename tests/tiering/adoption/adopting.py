@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.stores import LOCATION, TestStore
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import ReadSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.types import LocationId, ReadPriority

@@ -14,7 +14,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app.adopt import Adopted, Adopter
 from tierfs.base.bytes.checksum import block_crcs, crc32c
-from tierfs.base.bytes.parallel import Meter, unseen
+from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.words.errors import AlreadyExists, Fenced, InvalidRequest, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -15,7 +15,7 @@ from tests.tiering.adoption.test_pravega import S, chunk, header, slts
 from tests.tiering.adoption.test_rocketmq import PLUGIN, Q, posix
 from tierfs.app.adopt import ROCKETMQ, Adopter, ForeignReach
 from tierfs.app.store import open_store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict
 from tierfs.base.words.types import LocationId
 from tierfs.engine.metadata import directories

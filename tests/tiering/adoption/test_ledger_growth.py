@@ -17,7 +17,7 @@ from tests.tiering.adoption.adopting import PLACE, planned, read, run, states
 from tests.tiering.adoption.foreign import cat, write_files
 from tests.tiering.adoption.pulsar import TOPIC, Offloaded, in_files, in_memory, offloaded, streamed
 from tierfs.app import store as app
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss
 from tierfs.base.words.types import ROOT_DIRECTORY, SegmentId

@@ -14,7 +14,7 @@ from tests.pipeline.scan.test_scrubbing import cold_ledger
 from tests.tiering.adoption.foreign import write_files
 from tests.tiering.adoption.pulsar import attempt, in_files, in_first_form, offloaded, streamed
 from tierfs.app import store as app
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun

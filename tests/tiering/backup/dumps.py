@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tests.stores import TestStore
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.metadata import directories, frames, tables
 from tierfs.engine.metadata import records_pb2 as pb

@@ -13,7 +13,7 @@ import pytest
 from tests import verbs
 from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import unseen
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.system import processes
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.metadata import environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.stores import LOCATION, TestStore
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import chains, directories

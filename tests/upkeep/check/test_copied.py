@@ -10,7 +10,7 @@ from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, flip_cold, scrubber
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.upkeep.check.bucket import ChangedObjects
 from tierfs.upkeep.check.findings import Kind, Severity

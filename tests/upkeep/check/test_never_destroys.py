@@ -19,7 +19,7 @@ from tierfs.app.adopt import OBJECTS, Adopted, Adopter, ForeignReach
 from tierfs.app.fsck import verify
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
-from tierfs.base.bytes.parallel import Meter, unseen
+from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
 from tierfs.engine.metadata import chains, directories, policies
 from tierfs.engine.metadata.tables import CHUNKS

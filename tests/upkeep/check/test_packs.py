@@ -13,7 +13,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tests.upkeep.check.looking import cold_findings, deep_findings, flip_cold, holder_at, scrubber
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 from tierfs.engine.chunkstore.protocol import PendingUpload

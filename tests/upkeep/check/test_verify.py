@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores import TestStore, open_test_store
 from tests.upkeep.check.looking import deep_findings, flip_cold, flip_local, scrubber
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, Tier
 from tierfs.engine.metadata import chains, tables
 from tierfs.engine.metadata.chain_edits import Editor

@@ -20,7 +20,7 @@ from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.stores import TestStore, open_test_store
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import RequestRecord

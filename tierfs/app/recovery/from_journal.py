@@ -25,10 +25,11 @@ from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import create
 from tierfs.app.setup.connect import connect, connect_bare
 from tierfs.app.setup.create import ColdChoice, locate, probed, warnings_of
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool, unseen
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.base.words.names import printable

@@ -22,7 +22,7 @@ from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.app.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segment, verified_cover
 from tierfs.app.setup import create
 from tierfs.app.setup.create import ColdChoice, warnings_of
-from tierfs.base.bytes.parallel import Meter, OnProgress, doing, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words import units

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tierfs.app.recovery.batches import FoundVersions, batch_objects
 from tierfs.app.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool, unseen
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, NotFound, WrongColdTier
 from tierfs.base.words.names import printable

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from tierfs.app.recovery.rebuild_segment import LeftOver
 from tierfs.base.bytes.checksum import twice
-from tierfs.base.bytes.parallel import Meter, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

@@ -19,7 +19,8 @@ from functools import partial
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import grid_of, proved_sums
-from tierfs.base.bytes.parallel import Meter, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier

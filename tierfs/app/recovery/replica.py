@@ -23,10 +23,10 @@ from tierfs.app.recovery.from_journal import Rebuilder, meter_of
 from tierfs.app.setup import create
 from tierfs.app.setup.connect import connect
 from tierfs.app.setup.create import ColdChoice, locate, warnings_of
-from tierfs.base.bytes.parallel import Meter, OnProgress, doing, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.metrics import Metrics
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import SegmentId, SegmentStatus

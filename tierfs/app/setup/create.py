@@ -27,7 +27,7 @@ from tierfs.base.options import settings
 from tierfs.base.options.config import ColdSettings, Settings
 from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.store_paths import StorePaths, require_own
 from tierfs.base.words.errors import (
     AlreadyExists,

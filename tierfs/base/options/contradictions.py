@@ -22,6 +22,11 @@ from tierfs.base.words.types import Ack, ReadPriority
 
 Subject = TypeVar("Subject")
 
+_WAITS = "retention waits for an offload that never comes"
+_WAITS_REMEDY = (
+    "set offload_after or offload_above_bytes, or let bytes end that never were cold: retention_needs_offload=no"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[Subject]):
@@ -70,11 +75,6 @@ def _useless_without_cold_tier(key: str) -> Rule[Policies]:
         "the store has no cold tier to offload to",
     )
 
-
-_WAITS = "retention waits for an offload that never comes"
-_WAITS_REMEDY = (
-    "set offload_after or offload_above_bytes, or let bytes end that never were cold: retention_needs_offload=no"
-)
 
 POLICIES: tuple[Rule[Policies], ...] = (
     Rule(

@@ -17,6 +17,61 @@ from tierfs.base.words.types import MIB, Ack, ReadPriority
 # Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
 MAX_OBJECT_BYTES = 64 << 30
 
+# Settings that decide how large one file or object gets.
+BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
+
+_TIMES = {"chunk_age": "chunk_age_s", "trash_age": "trash_age_s"}
+_TIERING = {
+    "offload_after": "offload_after_s",
+    "offload_above_bytes": "offload_above_bytes",
+    "deletion_lag": "deletion_lag_s",
+}
+_LIFETIMES = {
+    "seal_bytes": "seal_bytes",
+    "seal_age": "seal_age_s",
+    "ledger_entries": "ledger_entries",
+    "retention_age": "retention_age_s",
+    "retention_bytes": "retention_bytes",
+}
+
+# Stored form of a setting that is switched off, so that a child can override what its parent sets.
+OFF = units.OFF
+
+# Settings that end segments or their bytes; each may be off.
+LIFETIME_KEYS = tuple(_LIFETIMES)
+
+# Settings that move bytes between the tiers; each may be off, which Pulsar writes as a negative number.
+TIERING_KEYS = tuple(_TIERING)
+
+_OPTIONAL = {**_TIERING, **_LIFETIMES}
+
+_SWITCHES = ("retention_needs_offload",)
+
+# Settings that take one of a few words.
+_CHOICES: Mapping[str, type[ReadPriority] | type[Ack]] = {"read_priority": ReadPriority, "ack": Ack}
+
+# Settings that take the name of something that is installed.
+_NAMES = ("transform",)
+
+# Names under which settings are stored.
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_NAMES)
+
+# Bytes, seconds, a number, yes or no, a word, a name, or None for what is off.
+Value = int | bool | ReadPriority | Ack | str | None
+
+_SIZE_SUFFIX = "_bytes"
+_COUNT_SUFFIX = "_entries"
+
+_MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS, *_NAMES)
+# Of no bytes, Pulsar's documents say of its threshold: as soon as possible.
+_MAY_BE_EMPTY = ("offload_above_bytes",)
+# Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append.
+_OFF_IS_ZERO = ("trash_age",)
+_NEGATIVE = re.compile(r"-[0-9]+")
+_NAME = re.compile(r"[!-~]{1,100}")
+
+_MAX_COUNT = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -63,63 +118,6 @@ class Policy:
     def never_offloads(self) -> bool:
         """Whether no time and no size makes bytes cold: only a command, or the disk's need for room, does."""
         return self.offload_after_s is None and self.offload_above_bytes is None
-
-
-# Settings that decide how large one file or object gets.
-BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
-
-_TIMES = {"chunk_age": "chunk_age_s", "trash_age": "trash_age_s"}
-_TIERING = {
-    "offload_after": "offload_after_s",
-    "offload_above_bytes": "offload_above_bytes",
-    "deletion_lag": "deletion_lag_s",
-}
-_LIFETIMES = {
-    "seal_bytes": "seal_bytes",
-    "seal_age": "seal_age_s",
-    "ledger_entries": "ledger_entries",
-    "retention_age": "retention_age_s",
-    "retention_bytes": "retention_bytes",
-}
-
-# Stored form of a setting that is switched off, so that a child can override what its parent sets.
-OFF = units.OFF
-
-# Settings that end segments or their bytes; each may be off.
-LIFETIME_KEYS = tuple(_LIFETIMES)
-
-# Settings that move bytes between the tiers; each may be off, which Pulsar writes as a negative number.
-TIERING_KEYS = tuple(_TIERING)
-
-_OPTIONAL = {**_TIERING, **_LIFETIMES}
-
-_SWITCHES = ("retention_needs_offload",)
-
-# Settings that take one of a few words.
-_CHOICES: Mapping[str, type[ReadPriority] | type[Ack]] = {"read_priority": ReadPriority, "ack": Ack}
-
-# Settings that take the name of something that is installed.
-_NAMES = ("transform",)
-
-# Names under which settings are stored.
-KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_NAMES)
-
-
-# Bytes, seconds, a number, yes or no, a word, a name, or None for what is off.
-Value = int | bool | ReadPriority | Ack | str | None
-
-_SIZE_SUFFIX = "_bytes"
-_COUNT_SUFFIX = "_entries"
-
-_MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS, *_NAMES)
-# Of no bytes, Pulsar's documents say of its threshold: as soon as possible.
-_MAY_BE_EMPTY = ("offload_above_bytes",)
-# Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append.
-_OFF_IS_ZERO = ("trash_age",)
-_NEGATIVE = re.compile(r"-[0-9]+")
-_NAME = re.compile(r"[!-~]{1,100}")
-
-_MAX_COUNT = 2**63 - 1
 
 
 def parse(key: str, text: str) -> str:

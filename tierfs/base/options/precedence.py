@@ -20,6 +20,12 @@ from tierfs.base.words.types import ReadPriority
 
 V_co = TypeVar("V_co", bound=Value, covariant=True)
 
+# Settings of a host that policies override.
+_PRIORITY, _NEEDS_OFFLOAD = "read.priority", "background.retention_needs_offload"
+BELOW_POLICIES = (_PRIORITY, _NEEDS_OFFLOAD)
+
+_DEFAULTS = Policy()
+
 
 class SetBy(StrEnum):
     """The kind of place that sets a value, the strongest first; a host's setting may stand above or below policies."""
@@ -61,11 +67,6 @@ class Effective(Generic[V_co]):
     origin: PolicyOrigin
 
 
-# Settings of a host that policies override.
-_PRIORITY, _NEEDS_OFFLOAD = "read.priority", "background.retention_needs_offload"
-BELOW_POLICIES = (_PRIORITY, _NEEDS_OFFLOAD)
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """The settings of a host that set policies, and the one that limits what all of them together make cold."""
@@ -102,7 +103,6 @@ def _setting(name: str, key: str, value: ReadPriority | bool | None) -> Level | 
 NO_COLD_TIER = Level(PolicyOrigin(SetBy.STORE, "no cold tier"), {"retention_needs_offload": "no"})
 
 _BUILT_IN = PolicyOrigin(SetBy.BUILT_IN)
-_DEFAULTS = Policy()
 
 
 def effective(

@@ -1,4 +1,4 @@
-"""Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py; write the template, and edit one line.
+"""Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py, and write the template.
 
 Unknown keys are refused, so that a misspelt one never passes for a default. Values are written as everywhere
 (units.py). pydantic walks the tree and is imported only when there is something to check.
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options import contradictions
-from tierfs.base.options.config import Settings, TextKind, Unit, ValueKind
+from tierfs.base.options.config import Settings
+from tierfs.base.options.kinds import TextKind, Unit, ValueKind
+from tierfs.base.options.store_toml import line_in, section_in
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.names import printable
@@ -298,10 +300,10 @@ def _refused(error: ErrorDetails, text: str, path: Path, origins: Mapping[str, O
 def _line_number(text: str, location: list[str]) -> str:
     """Return `:12`, the line of a section or of a key in it; nothing where it is written in another form."""
     lines = text.splitlines()
-    start, end = _section(lines, re.escape(location[0]))
+    start, end = section_in(lines, re.escape(location[0]))
     at = start
     if start is not None and len(location) > 1:
-        at = _line(lines, start, end, rf"\s*{re.escape(location[1])}\s*=")
+        at = line_in(lines, start, end, rf"\s*{re.escape(location[1])}\s*=")
     return "" if at is None else f":{at + 1}"
 
 
@@ -341,60 +343,3 @@ def _shown(name: str, value: object) -> str:
     section, key = name.split(".")
     annotation = annotations_of(type(getattr(Settings(), section)))[key]
     return printable(as_toml(annotation, value))
-
-
-def unquoted(value: str) -> str:
-    """Return a value as it is typed, also of one that is written in quotes as `config` and store.toml have it."""
-    try:
-        parsed = tomllib.loads(f"value = {value}") if value[:1] in ('"', "'") else {}
-    except tomllib.TOMLDecodeError:
-        return value
-    return parsed["value"] if isinstance(parsed.get("value"), str) and len(parsed) == 1 else value
-
-
-_NUMBER_OR_SWITCH = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|true|false")
-
-
-def with_value(text: str, name: str, value: str) -> str:
-    """Return the text with the setting `name`, like `read.streams`, in the line that sets it or shows its default."""
-    section, key = name.split(".")
-    lines = text.splitlines()
-    is_text = isinstance(getattr(getattr(Settings(), section), key), str) or not _NUMBER_OR_SWITCH.fullmatch(value)
-    written = f"{key} = {json.dumps(value, ensure_ascii=False) if is_text else value}"
-    start, end = _section(lines, section)
-    if start is None:
-        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", written]) + "\n"
-    if lines[start].startswith("#"):  # as a template of an older version has it
-        lines[start] = f"[{section}]"
-    at = _line(lines, start, end, rf"\s*{key}\s*=")
-    at = at if at is not None else _line(lines, start, end, rf"#\s*{key}\s*=")
-    if at is None:
-        lines.insert(start + 1, written)
-    else:
-        lines[at] = written
-    return "\n".join(lines) + "\n"
-
-
-def without(text: str, name: str, default: str) -> str:
-    """Return the text without a setting; its line becomes a comment that shows the default."""
-    section, key = name.split(".")
-    lines = text.splitlines()
-    start, end = _section(lines, section)
-    at = None if start is None else _line(lines, start, end, rf"\s*{key}\s*=")
-    if at is not None:
-        lines[at] = f"# {key} = {default}"
-    return "\n".join(lines) + "\n"
-
-
-def _section(lines: list[str], section: str) -> tuple[int | None, int]:
-    """Return the line of a section's header, None without one, and the line after its last."""
-    header = re.compile(rf"(# )?\[{section}\]\s*(#.*)?")
-    start = next((at for at, line in enumerate(lines) if header.fullmatch(line.strip())), None)
-    if start is None:
-        return None, len(lines)
-    following = (at for at in range(start + 1, len(lines)) if re.match(r"(# )?\[", lines[at]))
-    return start, next(following, len(lines))
-
-
-def _line(lines: list[str], start: int, end: int, pattern: str) -> int | None:
-    return next((at for at in range(start + 1, end) if re.match(pattern, lines[at])), None)

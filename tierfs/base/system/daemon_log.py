@@ -34,6 +34,9 @@ _STDERR_FD = 2
 # poll(2): a pipe that is ready takes this much without waiting (PIPE_BUF of limits.h).
 _AT_ONCE_BYTES = 4096
 
+# The level that -v asked for, or NOTSET.
+_asked = logging.NOTSET
+
 
 class OneLine(logging.Formatter):
     """Formats a record as one printable line, whatever names are in it; a traceback follows as it is."""
@@ -165,10 +168,6 @@ class Terminal(DaemonLog):
                 self._is_cut = at > 0
                 raise OSError(errno.EAGAIN, "the terminal, or the reader of its pipe, takes no more")
             self._write_to(_STDERR_FD, data[at : at + _AT_ONCE_BYTES])
-
-
-# The level that -v asked for, or NOTSET.
-_asked = logging.NOTSET
 
 
 def begin(path: Path | None) -> None:

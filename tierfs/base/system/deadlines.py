@@ -20,7 +20,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any, Generic, Protocol, TypeVar
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.system import guards
+from tierfs.base.system import forks, guards
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.words import units
 from tierfs.base.words.errors import Unavailable
@@ -195,7 +195,7 @@ class _Calls:
 
     def __init__(self) -> None:
         self.forget()
-        guards.register(self)
+        forks.register(self)
 
     def forget(self) -> None:
         """Begin anew in a child of fork, which has none of its parent's threads."""

@@ -1,66 +1,18 @@
-"""Guards of what a process holds: resources that a child of a fork must not share, and blocks that no signal may end.
-
-A child has all descriptors of its parent. A lock that it keeps open outlives the parent; a database or a connection
-would be used by two processes. So the owner of such a thing registers here and is notified in the child.
-
-A block that others depend on defers Ctrl-C, so as not to be left half-way.
-"""
+"""Signals that wait: Ctrl-C in a block that others depend on, and SIGHUP and SIGUSR1 until a process listens."""
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
-from weakref import WeakSet
-
-from tierfs.base.words.errors import Closed
-
-
-class Inherited(Protocol):
-    """Holds what a child must not use."""
-
-    def forget(self) -> None:
-        """Let go of what belongs to the parent; called in a child, before anything else runs there."""
-        ...
-
-
-_registered: WeakSet[Inherited] = WeakSet()
-
-
-def register(owner: Inherited) -> None:
-    """Have `owner.forget` called in children, for as long as the owner lives."""
-    _registered.add(owner)
-
-
-def of_parent(pid: int, what: str) -> Closed:
-    """Return the error of a process that uses what its parent `pid` opened."""
-    return Closed(
-        f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
-        remedy="open the store again in the child",
-    )
-
-
-def leak(thing: object) -> None:
-    """Never release an object of the parent's in this child: its end would undo what the parent still uses."""
-    import ctypes  # here: few processes fork, and loading it costs 5 ms
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _forget_all() -> None:
-    for owner in list(_registered):
-        owner.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
-
+from typing import Any
 
 # What a process that serves obeys, and what would end one that does not listen yet.
 _OBEYED = (signal.SIGHUP, signal.SIGUSR1)
+
+_DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 
 def hold_back() -> None:
@@ -84,9 +36,6 @@ def held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Deferral:

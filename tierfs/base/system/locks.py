@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from tierfs.base.system import guards, osio
+from tierfs.base.system import forks, osio
 from tierfs.base.words.errors import Closed
 
 # struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks).
@@ -53,7 +53,7 @@ class LockFile:
             # Nobody has a lock of a file that is not there, and nobody can make it.
             self._fd = os.open(path, _TO_LOOK) if path.exists() else os.memfd_create(path.name)
             self._may_lock = False
-        guards.register(self)
+        forks.register(self)
 
     @property
     def fd(self) -> int:
@@ -71,7 +71,7 @@ class LockFile:
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened the file."""
         if self._pid != os.getpid():
-            raise guards.of_parent(self._pid, f"the lock of {self._path}")
+            raise forks.of_parent(self._pid, f"the lock of {self._path}")
 
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
         """Take the lock without waiting; False when another open file holds a conflicting one.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from enum import Enum, StrEnum, unique
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Protocol, Self
 
-from tierfs.base.words import units
-from tierfs.base.words.errors import InvalidRequest, Unavailable
+# From a warm GET on the same machine (measured 1.7 ms) to the read deadline.
+_LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import GaugeMetricFamily
+# Adds an amount to one counter.
+Count = Callable[[float], None]
 
 
 class MetricKind(Enum):
@@ -24,9 +22,6 @@ class MetricKind(Enum):
     SAMPLED = "sampled"
     """A gauge computed at each exposition; not shown where its value is unknown."""
 
-
-# From a warm GET on the same machine (measured 1.7 ms) to the read deadline.
-_LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _SAMPLED = MetricKind.SAMPLED
@@ -148,13 +143,6 @@ class MetricName(StrEnum):
     COLD_QUOTA_BYTES = ("tierfs_cold_quota_bytes", _SAMPLED, "The limit of these, cold.quota_bytes, if there is one.")
 
 
-# Adds an amount to one counter.
-Count = Callable[[float], None]
-
-# Returns the values of sampled metrics as of now; those it leaves out are not shown.
-Sample = Callable[[], Mapping[MetricName, float]]
-
-
 class MetricSink(Protocol):
     """Sink of measurements. Thread-safe; cheap; raises only for a name or label not in the table."""
 
@@ -195,135 +183,5 @@ class NullMetrics:
         """Do nothing."""
 
 
-_MOST_PORT = 65535
-
-
-class Metrics:
-    """A registry of its own with every metric of the table. prometheus-client is imported on construction."""
-
-    def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, disable_created_metrics
-
-        # A fifth of all samples, which nothing reads.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry: CollectorRegistry = CollectorRegistry()
-        kept = [name for name in MetricName if name.kind is not MetricKind.SAMPLED]
-        self._metrics: dict[str, Any] = {name: _registered(name, self.registry) for name in kept}
-        self._children: dict[tuple[object, ...], Any] = {}
-        self._sampler = _Sampler()
-        self.registry.register(self._sampler)
-
-    def count(self, name: MetricName, amount: float = 1, **labels: str) -> None:
-        """Add to a counter."""
-        self._child(name, labels).inc(amount)
-
-    def counter(self, name: MetricName, **labels: str) -> Count:
-        """Return a function that adds to one counter."""
-        increase: Count = self._child(name, labels).inc
-        return increase
-
-    def observe(self, name: MetricName, value: float, **labels: str) -> None:
-        """Put a value into a histogram."""
-        self._child(name, labels).observe(value)
-
-    def set_gauge(self, name: MetricName, value: float, **labels: str) -> None:
-        """Set a gauge."""
-        self._child(name, labels).set(value)
-
-    def sample_with(self, sample: Sample) -> None:
-        """Ask `sample` for the values of sampled metrics from now on; it is called once per exposition."""
-        self._sampler.sample = sample
-
-    def values(self, name: MetricName) -> dict[tuple[str, ...], float]:
-        """Return the values of a counter, by its labels' values in the table's order."""
-        return {
-            tuple(sample.labels[label] for label in name.labels): sample.value
-            for family in self._metrics[name].collect()
-            for sample in family.samples
-            if sample.name == name
-        }
-
-    def exposition(self) -> bytes:
-        """Return everything in Prometheus text format."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self.registry)
-
-    def serve(self, address: str) -> Callable[[], None]:
-        """Serve the text at HOST:PORT from a thread; return what ends that. Raises InvalidRequest and Unavailable."""
-        from prometheus_client import start_http_server
-
-        host, _, port = address.rpartition(":")
-        number = units.decimal(port, _MOST_PORT)
-        if not host or number is None:
-            raise InvalidRequest(f"metrics.listen = {address!r} is not HOST:PORT", remedy="like 127.0.0.1:9150")
-        try:
-            server, thread = start_http_server(number, host.strip("[]"), registry=self.registry)
-        except OSError as exc:
-            remedy = "set metrics.listen to a free address of this machine"
-            raise Unavailable(f"metrics cannot be served at {address}: {exc.strerror or exc}", remedy=remedy) from exc
-
-        def end() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return end
-
-    def write(self, path: Path) -> None:
-        """Write the text to a file, which is replaced as a whole. Raises OSError."""
-        from prometheus_client import write_to_textfile
-
-        write_to_textfile(str(path), self.registry)
-
-    def _child(self, name: str, labels: dict[str, str]) -> Any:
-        if not labels:
-            return self._metrics[name]
-        # The vendor's own lookup takes half of a count's time (measured: 1.7 us with it, 0.7 us without).
-        key = (name, *labels.items())
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._metrics[name].labels(**labels)
-        return child
-
-
 def _forget(amount: float) -> None:
     """Do nothing."""
-
-
-def _nothing() -> Mapping[MetricName, float]:
-    return {}
-
-
-class _Sampler:
-    """Makes the gauges of sampled metrics at each exposition."""
-
-    def __init__(self) -> None:
-        self.sample: Sample = _nothing
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the names alone, for the registry."""
-        return self._families({})
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the current values."""
-        return self._families(self.sample())
-
-    def _families(self, values: Mapping[MetricName, float]) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        for name in MetricName:
-            if name.kind is MetricKind.SAMPLED:
-                family = GaugeMetricFamily(name, name.help)
-                if name in values:
-                    family.add_metric([], values[name])
-                yield family
-
-
-def _registered(name: MetricName, registry: CollectorRegistry) -> Any:
-    from prometheus_client import Counter, Gauge, Histogram
-
-    if name.kind is MetricKind.HISTOGRAM:
-        return Histogram(name, name.help, name.labels, registry=registry, buckets=name.buckets)
-    vendor = Counter if name.kind is MetricKind.COUNTER else Gauge
-    return vendor(name, name.help, name.labels, registry=registry)

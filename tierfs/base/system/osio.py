@@ -1,28 +1,14 @@
-"""Calls of the operating system that several layers make: whole reads and writes, durable names, precise errors."""
+"""Calls of the operating system that several layers make: whole reads and writes, durable names, private files."""
 
 from __future__ import annotations
 
 import errno
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
-
-from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words import errors
-from tierfs.base.words.errors import (
-    DataLoss,
-    NotFound,
-    PermissionDenied,
-    ReadOnlyDisk,
-    StorageFull,
-    TierfsError,
-    Unavailable,
-)
-from tierfs.base.words.names import printable
 
 OWNER_DIRECTORY = 0o700
 OWNER_FILE = 0o600
@@ -36,6 +22,10 @@ SHARED_DIRECTORY = 0o777
 SHARED_FILE = 0o666
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+# Of the files that a process may have open, the part for one cache of them: there are two, connections, and all else.
+_CACHES_SHARE = 4
+_LEAST_OPEN = 8
 
 
 def read_all(fd: int, view: memoryview, offset: int, *, over: int | None = None) -> int:
@@ -142,88 +132,7 @@ def open_or_create(path: str | Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """An error of the operating system as one of ours: `{subject}: ` and the message, or the reason without one."""
-
-    error: type[TierfsError]
-    message: str | None = None
-    remedy: str | None = None
-
-
-Meanings = Mapping[int, Meaning]
-
-
-def meanings(*rows: tuple[Meaning, tuple[int, ...]]) -> Meanings:
-    """Build a table from rows, each a meaning and its numbers."""
-    return {number: meaning for meaning, numbers in rows for number in numbers}
-
-
-# Errors of a write for which there is no room; the last one is of RLIMIT_FSIZE, or of a file system's longest file.
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-FILE_LIMIT = "a file would be larger than ulimit -f, or its file system, allows"
-FILE_LIMIT_REMEDY = "run it with: ulimit -f unlimited (of a systemd unit: LimitFSIZE=infinity)"
-
-# Errors of a file that is opened where the process, or the system, has too many open.
-FEW_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-FEW_FILES_REMEDY = "close some files, or allow more: ulimit -n 4096 (of a systemd unit: LimitNOFILE=4096)"
-
-# Of the files that a process may have open, the part for one cache of them: there are two, connections, and all else.
-_CACHES_SHARE = 4
-_LEAST_OPEN = 8
-
-
 def open_files_within_limit(wanted: int) -> int:
     """Return how many files a cache may keep open that would have `wanted`, by the limit of this process."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else min(wanted, max(_LEAST_OPEN, limit // _CACHES_SHARE))
-
-
-def lacks_files(error: BaseException) -> bool:
-    """Return whether an error, or its cause, is that too many files are open."""
-    cause = error.__cause__ or error
-    return isinstance(cause, OSError) and cause.errno in FEW_FILES
-
-
-# Of files in the store's directory.
-LOCAL_DISK = meanings(
-    (
-        Meaning(StorageFull, "the local disk is full", "free space, or run: tierfs evict"),
-        (errno.ENOSPC, errno.EDQUOT),
-    ),
-    (Meaning(StorageFull, FILE_LIMIT, FILE_LIMIT_REMEDY), (errno.EFBIG,)),
-    (Meaning(Unavailable, "too many open files", FEW_FILES_REMEDY), tuple(FEW_FILES)),
-    (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
-    (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.ELOOP)),
-    (Meaning(ReadOnlyDisk, "the disk is read-only", errors.READ_ONLY_REMEDY), (errno.EROFS,)),
-    (Meaning(DataLoss, remedy="check the disk, then run: tierfs check"), (errno.EIO,)),
-)
-
-_UNKNOWN = Meaning(Unavailable)
-
-
-def ours(exc: OSError, subject: str, table: Meanings = LOCAL_DISK) -> TierfsError:
-    """Return an error of the operating system as ours, naming `subject`; Unavailable where `table` has no meaning."""
-    meaning = table.get(exc.errno or 0, _UNKNOWN)
-    reason = meaning.message or (os.strerror(exc.errno) if exc.errno else str(exc))
-    return meaning.error(f"{printable(subject)}: {reason}", remedy=meaning.remedy)
-
-
-class map_os_errors:  # a class, as a generator costs three times as much
-    """Turn errors of the operating system into ours, naming `subject`; Unavailable where `table` has no meaning."""
-
-    __slots__ = ("_subject", "_table")
-
-    def __init__(self, subject: str, table: Meanings = LOCAL_DISK) -> None:
-        self._subject = subject
-        self._table = table
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(exc, OSError):
-            raise ours(exc, self._subject, self._table) from exc

@@ -31,6 +31,8 @@ import logging
 
 _log = logging.getLogger(__name__)
 
+READ_ONLY_REMEDY = "bytes can still be read, by commands and mounts: see docs/recovery.md"
+
 
 def printable(text: str) -> str:
     """Return `text` safe for terminals and logs: controls and bidirectional marks become escapes. Idempotent."""
@@ -91,9 +93,6 @@ class PermissionDenied(TierfsError):
 
     errno = _errno.EACCES
     exit_code = 4
-
-
-READ_ONLY_REMEDY = "bytes can still be read, by commands and mounts: see docs/recovery.md"
 
 
 class ReadOnlyDisk(PermissionDenied):

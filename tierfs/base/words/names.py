@@ -14,12 +14,6 @@ from tierfs.base.words.errors import InvalidRequest
 # Return a name as terminals and logs may show it. Errors apply it to their texts by themselves.
 printable = errors.printable
 
-
-def as_word(name: str) -> str:
-    """Return a name as the last word of a command line, for a shell, in messages that name a command."""
-    return ("-- " if name.startswith("-") else "") + shlex.quote(printable(name))
-
-
 # A FUSE directory entry, and one component of an S3 key on strict servers.
 MAX_COMPONENT_BYTES = 255
 
@@ -53,6 +47,11 @@ _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
 # Slashes, control characters (category Cc) and characters that turn the direction of text around.
 _FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
+
+
+def as_word(name: str) -> str:
+    """Return a name as the last word of a command line, for a shell, in messages that name a command."""
+    return ("-- " if name.startswith("-") else "") + shlex.quote(printable(name))
 
 
 def split(name: str) -> tuple[str, ...]:

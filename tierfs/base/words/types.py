@@ -31,6 +31,15 @@ MAX_TIME_MS = 253_402_300_799_000
 # Limits of 64 bits: the years 1677 and 2262.
 _MIN_TIME_NS, _MAX_TIME_NS = -(2**63), 2**63 - 1
 
+# Sizes of blocks are Java ints in Pulsar.
+MAX_LEDGER_BLOCK_BYTES = 2**31 - 1
+
+# Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms.
+MAX_PACK_ENTRIES = 20_000
+
+# Limit of AWS for the keys and values of one object's user metadata together.
+MAX_METADATA_BYTES = 2048
+
 
 def recordable_ms(time_ms: int) -> int:
     """Return a time that others tell as records have it: the nearest of 1970 to 9999; 0, which is no time, stays.
@@ -43,16 +52,6 @@ def recordable_ms(time_ms: int) -> int:
 def recordable_ns(time_ns: int) -> int:
     """Return a file's time as records have it: the nearest of 1677 to 2262."""
     return min(max(time_ns, _MIN_TIME_NS), _MAX_TIME_NS)
-
-
-# Sizes of blocks are Java ints in Pulsar.
-MAX_LEDGER_BLOCK_BYTES = 2**31 - 1
-
-# Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms.
-MAX_PACK_ENTRIES = 20_000
-
-# Limit of AWS for the keys and values of one object's user metadata together.
-MAX_METADATA_BYTES = 2048
 
 
 class Tier(IntEnum):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 
 from tierfs.base.bytes.checksum import Buffer
-from tierfs.base.system import osio
-from tierfs.base.system.osio import Meaning, map_os_errors, meanings
+from tierfs.base.system import os_errors
+from tierfs.base.system.os_errors import Meaning, map_os_errors, meanings
 from tierfs.base.words import errors
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
@@ -34,7 +34,7 @@ _MEANINGS = meanings(
     (Meaning(errors.NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(errors.AlreadyExists, "already exists"), (errno.EEXIST,)),
     (Meaning(errors.PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS)),
-    (Meaning(errors.StorageFull, remedy="make room in the cold tier"), tuple(osio.NO_ROOM)),
+    (Meaning(errors.StorageFull, remedy="make room in the cold tier"), tuple(os_errors.NO_ROOM)),
 )
 
 # Opens the place that a URL names.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import AttemptId, SegmentId

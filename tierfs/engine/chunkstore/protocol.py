@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.frozen import dataclass, field
-from tierfs.base.system.osio import map_os_errors, read_all
+from tierfs.base.system.os_errors import map_os_errors
+from tierfs.base.system.osio import read_all
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import recordable_ms
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY

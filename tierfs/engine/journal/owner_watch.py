@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tierfs.base.system import deadlines, guards
+from tierfs.base.system import deadlines, forks
 from tierfs.base.words.errors import TierfsError, Unavailable, WrongColdTier
 from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -80,7 +80,7 @@ class OwnerWatch:
         self._period_s = period_s
         self._connector = connector
         self.forget()
-        guards.register(self)
+        forks.register(self)
         metadata.owner_due_s, metadata.ask_owner = 0.0, self.before_write
 
     def forget(self) -> None:

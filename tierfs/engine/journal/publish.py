@@ -20,9 +20,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import deadlines
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import lmdb
 
-from tierfs.base.system import guards, osio
+from tierfs.base.system import forks, osio
 from tierfs.base.system.locks import LockFile, is_locked
 from tierfs.base.words.errors import Conflict, NotFound, ReadOnlyDisk, StorageFull, TierfsError, Unavailable
 from tierfs.engine.metadata import host, lmdb_errors
@@ -147,7 +147,7 @@ class Environment:
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
         if self.pid != os.getpid():
-            raise guards.of_parent(self.pid, f"the open metadata in {self.path}")
+            raise forks.of_parent(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make missing databases, such as those of a newer version whose dump is loaded."""

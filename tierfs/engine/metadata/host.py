@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors, osio
 from tierfs.base.system.locks import LockFile
 from tierfs.base.words import errors
 from tierfs.base.words.errors import Conflict, InvalidRequest, ReadOnlyDisk, StorageFull
@@ -64,7 +64,7 @@ _CLAIM_PAUSE_S = 0.01
 
 def refuse_network_filesystem(path: Path) -> None:
     """Raise InvalidRequest when `path` lies on a network filesystem, and NotFound once it is gone."""
-    with osio.map_os_errors(str(path)):
+    with os_errors.map_os_errors(str(path)):
         kind = _filesystem_of(path)
     if kind in NETWORK_FILESYSTEMS:
         raise InvalidRequest(
@@ -152,7 +152,7 @@ def allocate_lock_file(path: Path) -> None:
         if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
             os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
     except OSError as exc:
-        if exc.errno in osio.NO_ROOM:
+        if exc.errno in os_errors.NO_ROOM:
             raise no_room(path) from exc
         raise
     finally:
@@ -178,7 +178,7 @@ def map_read_only(path: Path) -> Iterator[None]:
 def no_room(path: Path) -> StorageFull:
     """Return the error of a write of the metadata for which there is no room."""
     if _is_at_limit(path):
-        return StorageFull(f"{path}: {osio.FILE_LIMIT}", remedy=osio.FILE_LIMIT_REMEDY)
+        return StorageFull(f"{path}: {os_errors.FILE_LIMIT}", remedy=os_errors.FILE_LIMIT_REMEDY)
     return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
 
 

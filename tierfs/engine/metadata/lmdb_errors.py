@@ -9,7 +9,7 @@ from types import TracebackType
 
 import lmdb
 
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors
 from tierfs.base.words.errors import Closed, DataLoss, PermissionDenied, TierfsError, Unavailable
 from tierfs.engine.metadata.host import MAX_READERS, has_no_room, no_room, read_only_disk
 
@@ -64,7 +64,7 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
     """Return the error for a plain errno value, for which py-lmdb raises its base class: only the text differs."""
     text = str(exc)
     cut_short = "Input/output" in text and has_no_room(path)
-    if cut_short or any(os.strerror(number) in text for number in osio.NO_ROOM):
+    if cut_short or any(os.strerror(number) in text for number in os_errors.NO_ROOM):
         return no_room(path)
     if "Permission denied" in text:
         return PermissionDenied(f"{path}: permission denied")
@@ -74,7 +74,7 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
             f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
         )
     if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
-        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy=osio.FEW_FILES_REMEDY)
+        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy=os_errors.FEW_FILES_REMEDY)
     if os.strerror(errno.EROFS) in text:
         return read_only_disk(path)
     if "closed" in text:

@@ -11,7 +11,7 @@ import gc
 import os
 from pathlib import Path
 
-from tierfs.base.system import guards
+from tierfs.base.system import forks
 from tierfs.engine.metadata.host import FILES
 
 # Paths of environments that a parent of this process had open.
@@ -20,7 +20,7 @@ _paths: set[Path] = set()
 
 def abandon(path: Path, environment: object) -> None:
     """Keep the parent's environment, in a child, as it is until this process ends."""
-    guards.leak(environment)
+    forks.leak(environment)
     _paths.add(path)
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from tierfs.base.options.precedence import NO_HOST, Host
-from tierfs.base.system import guards
+from tierfs.base.system import forks
 from tierfs.base.system.clock import Clock, ClockReading, newest_reading
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import records_pb2 as pb
@@ -438,6 +438,6 @@ class write_transaction:
 def _end(environment: Environment, txn: Any) -> None:
     """End a transaction without changes. In a child of fork it is left to the parent, which continues with it."""
     if environment.pid != os.getpid():
-        guards.leak(txn)
+        forks.leak(txn)
     else:
         txn.abort()

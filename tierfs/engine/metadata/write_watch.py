@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors
 from tierfs.engine.metadata.host import no_room
 
 # File with the number of the process that writes, which all processes of the store share.
@@ -91,6 +91,6 @@ def write_watch(fd: int, path: Path) -> WriteWatch:
     try:
         return WriteWatch(fd)
     except OSError as exc:
-        if exc.errno in osio.NO_ROOM:
+        if exc.errno in os_errors.NO_ROOM:
             raise no_room(path) from exc
         raise

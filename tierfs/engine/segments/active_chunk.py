@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tierfs.base.bytes.checksum import GridBuilder
-from tierfs.base.system.osio import ours
+from tierfs.base.system.os_errors import ours
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder
-from tierfs.base.system.osio import map_os_errors, write_all
+from tierfs.base.system.os_errors import map_os_errors
+from tierfs.base.system.osio import write_all
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
 from tierfs.base.words.types import (
     AttemptId,

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotDirectory
 from tierfs.base.words.types import (

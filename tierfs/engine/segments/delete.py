@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, IsDirectory
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier

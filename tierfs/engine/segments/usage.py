@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.types import DirectoryId, EntryKind
 from tierfs.engine.metadata import directories, tables

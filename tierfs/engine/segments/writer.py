@@ -11,7 +11,8 @@ from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.policy import Policy
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.deadlines import Deadline
-from tierfs.base.system.osio import ours, write_all
+from tierfs.base.system.os_errors import ours
+from tierfs.base.system.osio import write_all
 from tierfs.base.words import errors, names
 from tierfs.base.words.errors import Closed, Conflict, InvalidRequest, NotFound, Sealed, StorageFull, TierfsError
 from tierfs.base.words.types import Ack, AttemptId, ByteRange, SegmentKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tierfs.base.system.locks import LockFile
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.types import SegmentId
 
 # Epochs with a byte of their own; older ones were fenced long before.

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tierfs.base.words import errors, units
+from tierfs.base.words import errors, json_data, units
 from tierfs.base.words.errors import InvalidRequest, TierfsError
 from tierfs.faces.admin.guard import Refusal
 
@@ -42,7 +42,7 @@ _KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--~]+)')
 _ESCAPED = re.compile(r"\\(.)")
 _MOST_KEY_CHARACTERS = 255
 
-_encode = json.JSONEncoder(default=units.plain).encode
+_encode = json.JSONEncoder(default=json_data.plain).encode
 
 
 class Refused(InvalidRequest):

@@ -20,7 +20,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tierfs.base.options.config import AdminSettings
-from tierfs.base.system import daemon_log, guards, osio, processes
+from tierfs.base.system import daemon_log, guards, os_errors, osio, processes
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import ADMIN_NAME, StorePaths, require_trusted
 from tierfs.base.words import units
@@ -305,9 +305,9 @@ def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
 
 def _token(path: Path) -> str:
     """Return the token of a file, which is made if it is missing. Raises PermissionDenied where others may read it."""
-    with osio.map_os_errors(str(path)), suppress(FileExistsError), osio.durable_file(path, os.O_EXCL) as file:
+    with os_errors.map_os_errors(str(path)), suppress(FileExistsError), osio.durable_file(path, os.O_EXCL) as file:
         file.write(secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
-    with osio.map_os_errors(str(path)):
+    with os_errors.map_os_errors(str(path)):
         status = path.stat()
         token = path.read_text(encoding="ascii", errors="replace").strip()
     if status.st_mode & 0o077 or status.st_uid != os.geteuid():

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, TierfsError, no_cold_tier, unexpected
-from tierfs.base.words.units import fields, timestamp
+from tierfs.base.words.json_data import fields, timestamp
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.positions import Position
 from tierfs.upkeep.holder import verbs

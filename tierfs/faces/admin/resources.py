@@ -15,8 +15,8 @@ from tierfs.app import describe, verbs
 from tierfs.base.options import policy as policy_text
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.json_data import fields
 from tierfs.base.words.types import EntryKind
-from tierfs.base.words.units import fields
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.segments import stat
 from tierfs.faces.admin.answers import answer, flag, idempotency_key, number, only, parameter

@@ -74,9 +74,9 @@ def report(error: BaseException, session: Session) -> int:
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED
-    from tierfs.base.system import osio  # which nothing needs that does not fail
+    from tierfs.base.system import os_errors
 
-    if isinstance(error, OSError) and error.errno in osio.NO_ROOM:
+    if isinstance(error, OSError) and error.errno in os_errors.NO_ROOM:
         _silence_stdout()  # the full disk may be that of stdout
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from tierfs.base.words import units
+from tierfs.base.words import json_data, units
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange
 
@@ -20,7 +20,7 @@ _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 count = units.count
 size = units.size
 
-checksum, fields, plain, timestamp = units.checksum, units.fields, units.plain, units.timestamp
+checksum, fields, plain, timestamp = json_data.checksum, json_data.fields, json_data.plain, json_data.timestamp
 
 
 class _InTiers(Protocol):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import OnProgress, Progress, doing, unseen
+from tierfs.base.bytes.progress import OnProgress, Progress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.words.units import decimal
 from tierfs.faces.cli.session import Session, drop_stderr

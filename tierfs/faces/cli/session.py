@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tierfs.base.words import units
+from tierfs.base.words import json_data, units
 from tierfs.base.words.errors import InvalidRequest, TierfsError
 from tierfs.base.words.names import hadoop_warning, printable
 
@@ -98,7 +98,7 @@ _LOG_LEVELS = {QUIET: logging.WARNING, NORMAL: logging.WARNING, VERBOSE: logging
 
 def as_json(data: Any) -> str:
     """Return data as JSON, with records as objects."""
-    return json.dumps(data, default=units.plain)
+    return json.dumps(data, default=json_data.plain)
 
 
 @dataclass

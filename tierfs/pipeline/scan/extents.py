@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 from tierfs.app.setup.connect import connect, link_of, require_allowed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system import guards
+from tierfs.base.system import forks
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.system.metrics import NullMetrics
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.store_paths import StorePaths, require_trusted
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.names import printable
@@ -249,7 +249,7 @@ class PlaceConnections:
 
     def __init__(self) -> None:
         self.forget()
-        guards.register(self)
+        forks.register(self)
 
     def forget(self) -> None:
         """In a child of fork, forget what is open: it belongs to the parent."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tierfs.base.system.metrics import MetricName, MetricSink
-from tierfs.base.system.osio import NO_ROOM
+from tierfs.base.system.os_errors import NO_ROOM
 from tierfs.base.words.types import MIB, ObjectId
 from tierfs.reading.cache.files import CacheFiles, InUse, slots_within
 from tierfs.reading.cache.health import LABEL, CacheHealth, CacheState, CacheStats

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable

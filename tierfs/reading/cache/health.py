@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tierfs.base.system.metrics import MetricName, MetricSink
-from tierfs.base.system.osio import NO_ROOM
+from tierfs.base.system.os_errors import NO_ROOM
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from enum import StrEnum
 from functools import partial
 from itertools import takewhile
 
-from tierfs.base.bytes.parallel import Meter, Pool, caught
+from tierfs.base.bytes.parallel import Pool, caught
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import (
     AlreadyExists,
     Closed,

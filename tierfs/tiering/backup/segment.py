@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import proved_sums
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options import contradictions
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound

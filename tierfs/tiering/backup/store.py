@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, TierfsError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tierfs.base.system import osio
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import QuotaReached, StorageFull, TierfsError
 
 log = logging.getLogger(__name__)

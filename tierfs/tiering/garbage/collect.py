@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool, unseen
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Fenced, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable

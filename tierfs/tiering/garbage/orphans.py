@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.base.system import osio
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.garbage.collect import Collected

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import chain, islice
 
 from tierfs.base.bytes.checksum import twice
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import PayloadEncoding, SegmentId, SegmentKind, Tier

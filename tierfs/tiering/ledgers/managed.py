@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress, unseen
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable

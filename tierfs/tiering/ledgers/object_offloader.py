@@ -12,7 +12,7 @@ from uuid import UUID
 
 import tierfs
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool, unseen
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, SegmentId, Tier

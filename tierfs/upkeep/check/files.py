@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tierfs.base.bytes.parallel import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ObjectId, Tier

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter, OnProgress, doing, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, ChunkState, EntryKind, SegmentStatus, Tier

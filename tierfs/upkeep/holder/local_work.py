@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from tierfs.base.bytes.parallel import Attempts, OnProgress, unseen
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.types import LocationId, Tier

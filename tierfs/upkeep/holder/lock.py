@@ -16,7 +16,7 @@ from pathlib import Path
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.locks import LockFile
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.places import Mount, mounts
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words import names

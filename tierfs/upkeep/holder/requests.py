@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
-from tierfs.base.bytes.parallel import OnProgress, Progress
+from tierfs.base.bytes.progress import OnProgress, Progress
 from tierfs.base.words import errors
 from tierfs.base.words.errors import NotFound, TierfsError, unexpected
 from tierfs.base.words.types import RequestState

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import Conflict, TierfsError
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress, doing, unseen
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

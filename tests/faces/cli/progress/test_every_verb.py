@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.tiering.adoption.foreign import write_files
 from tests.tiering.adoption.test_pravega import S, chunk, header
 from tests.tiering.adoption.test_rocketmq import posix
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.faces.cli import progress
 from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session

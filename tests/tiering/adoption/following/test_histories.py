@@ -22,7 +22,7 @@ from tests.tiering.adoption.test_pravega import S, slts
 from tierfs.app.adopt import PRAVEGA, ROCKETMQ, Adopter, ForeignReach
 from tierfs.app.adopt_again import Readopter, remember
 from tierfs.app.store import Store, open_store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ReadPriority

@@ -29,7 +29,7 @@ from tests.tiering.adoption.pulsar import (
     offloaded,
     without_tail,
 )
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import empty_ledgers, entries

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tierfs.base.system import osio
-from tierfs.base.system.osio import Meaning
+from tierfs.base.system import os_errors, osio
+from tierfs.base.system.os_errors import Meaning
 from tierfs.base.words.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -36,13 +36,13 @@ _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
 
 # EIO and ESTALE are in no row: on a network filesystem they are transient.
-_MEANINGS = osio.meanings(
+_MEANINGS = os_errors.meanings(
     (
         Meaning(StorageFull, remedy="free space on the cold directory's filesystem"),
         (errno.ENOSPC, errno.EDQUOT),
     ),
-    (Meaning(StorageFull, osio.FILE_LIMIT, osio.FILE_LIMIT_REMEDY), (errno.EFBIG,)),
-    (Meaning(Unavailable, "too many open files", osio.FEW_FILES_REMEDY), tuple(osio.FEW_FILES)),
+    (Meaning(StorageFull, os_errors.FILE_LIMIT, os_errors.FILE_LIMIT_REMEDY), (errno.EFBIG,)),
+    (Meaning(Unavailable, "too many open files", os_errors.FEW_FILES_REMEDY), tuple(os_errors.FEW_FILES)),
     (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(AlreadyExists, "already exists"), (errno.EEXIST,)),
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
@@ -50,7 +50,7 @@ _MEANINGS = osio.meanings(
 )
 
 # Turn errors of a cold directory's filesystem into ours, naming an object.
-map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
+map_os_errors = partial(os_errors.map_os_errors, table=_MEANINGS)
 
 
 class RootDirectory:

@@ -6,12 +6,12 @@ import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tierfs.base.system import osio
+from tierfs.base.system import os_errors
 from tierfs.base.words import errors
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.places.place import ObjectPlace
 
-_FULL = osio.NO_ROOM
+_FULL = os_errors.NO_ROOM
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _INVALID = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 

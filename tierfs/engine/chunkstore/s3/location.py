@@ -6,7 +6,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.options.config import Addressing
+from tierfs.base.options.kinds import Addressing
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 

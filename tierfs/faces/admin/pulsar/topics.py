@@ -9,7 +9,7 @@ import json
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
-from tierfs.base.words import names, units
+from tierfs.base.words import json_data, names
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -104,7 +104,9 @@ def internal_stats(txn: ReadTransaction, path: str, *, held: bool, metadata: boo
             "currentLedgerEntries": last.entries,
             "currentLedgerSize": last.bytes,
             "lastConfirmedEntry": f"{with_entries.ledger_id}:{with_entries.entries - 1}",
-            "lastLedgerCreatedTimestamp": units.timestamp(directories.segment_by_name(txn, last.segment).created_ms),
+            "lastLedgerCreatedTimestamp": json_data.timestamp(
+                directories.segment_by_name(txn, last.segment).created_ms
+            ),
             "state": "LedgerOpened" if last.state == "open" else "ClosedLedger",
         }
     if status.terminated:

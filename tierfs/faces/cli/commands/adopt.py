@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs.base.bytes.parallel import Attempts, Meter, OnProgress
+from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words import units
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable

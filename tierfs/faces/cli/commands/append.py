@@ -16,7 +16,7 @@ import click
 from tierfs.app.inputs import STDIN, STDIN_FD, InputBlock, InputSource, blocks
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import deadlines, guards
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import names

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from tierfs.app import verbs
 from tierfs.app.setup import theirs
-from tierfs.base.options import contradictions, settings
+from tierfs.base.options import contradictions, settings, store_toml
 from tierfs.base.options import policy as policy_text
 from tierfs.base.options.policy import KEYS
 from tierfs.base.options.precedence import BELOW_POLICIES
@@ -87,7 +87,7 @@ def _parsed(session: Session, words: Sequence[str]) -> Asked:
     changes: dict[str, str] = {}
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
-        name, value = name.strip(), settings.unquoted(value.strip())
+        name, value = name.strip(), store_toml.unquoted(value.strip())
         if index == 0 and not equals and name not in _setting_names():
             path = word
         elif not equals:
@@ -243,9 +243,9 @@ def _change_settings(session: Session, asked: Asked) -> None:
     removed = [name for name, value in asked.changes.items() if name not in of_place and not value]
     text = settings.text_in(file)
     for name, value in changed.items():
-        text = settings.with_value(text, name, value)
+        text = store_toml.with_value(text, name, value)
     for name in removed:
-        text = settings.without(text, name, settings.default_of(name))
+        text = store_toml.without(text, name, settings.default_of(name))
     checked = settings.check(text, file)
     if place:
         _move_place(session, place)

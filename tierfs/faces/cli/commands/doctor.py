@@ -12,7 +12,7 @@ from statistics import median
 import click
 from click.core import ParameterSource
 
-from tierfs.base.bytes.parallel import doing
+from tierfs.base.bytes.progress import doing
 from tierfs.base.system.places import place_of
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.names import printable

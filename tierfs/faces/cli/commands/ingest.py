@@ -12,7 +12,8 @@ import click
 
 from tierfs.app.room import Room
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter, OnProgress, Pool
+from tierfs.base.bytes.parallel import Pool
+from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import (
     Conflict,
     Fenced,

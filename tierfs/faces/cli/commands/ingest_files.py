@@ -18,7 +18,7 @@ from tierfs.app.inputs import BLOCK_BYTES, InputBlock, InputSource, blocks
 from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import osio
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotDirectory, StorageFull, TierfsError
 from tierfs.base.words.names import as_word, printable

@@ -14,7 +14,7 @@ import click
 
 from tierfs.app import describe
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import join, printable, split
 from tierfs.base.words.types import ChunkState, EntryKind, SegmentKind, Tier

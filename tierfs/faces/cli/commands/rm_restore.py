@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs.base.bytes.parallel import doing
+from tierfs.base.bytes.progress import doing
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.names import as_word, join, printable, split
 from tierfs.base.words.types import EntryKind

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import InvalidRequest, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import EntryKind

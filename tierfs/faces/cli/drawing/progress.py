@@ -8,7 +8,7 @@ from math import ceil
 
 from rich.cells import cell_len, set_cell_size
 
-from tierfs.base.bytes.parallel import Progress
+from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB
 from tierfs.faces.cli import output

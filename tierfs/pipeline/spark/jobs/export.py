@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger.unbatch import unbatch

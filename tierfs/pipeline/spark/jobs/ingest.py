@@ -25,8 +25,8 @@ from tierfs.app import batch_write
 from tierfs.app.store import Store
 from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import OnProgress, unseen
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.bytes.progress import OnProgress, unseen
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import MIB

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun

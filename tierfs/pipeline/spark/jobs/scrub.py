@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import OnProgress, unseen
+from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import NotFound, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, Tier

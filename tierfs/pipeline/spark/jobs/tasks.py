@@ -27,7 +27,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tierfs.base.bytes.parallel import OnProgress, Progress, unseen
+from tierfs.base.bytes.progress import OnProgress, Progress, unseen
 from tierfs.base.words.errors import InvalidRequest, TierfsError, Unavailable, named
 from tierfs.base.words.names import printable
 from tierfs.pipeline.spark.jobs.session import cause_of

@@ -15,7 +15,7 @@ from enum import StrEnum
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.system import osio
-from tierfs.base.system.osio import map_os_errors
+from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, Tier
 from tierfs.engine.metadata.layout import PlacedChunk

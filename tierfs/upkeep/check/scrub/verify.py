@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import combine
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ChunkState, SegmentId, Tier

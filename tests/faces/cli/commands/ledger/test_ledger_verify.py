@@ -21,7 +21,7 @@ from tests.tiering.adoption.foreign import write_files
 from tests.tiering.adoption.pulsar import MAGIC, in_files, in_first_form, streamed
 from tierfs.app.ledger_verify import LedgerVerifier
 from tierfs.app.store import open_store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.bytes.parallel import Meter
+from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.names import printable
 from tierfs.engine.metadata import entries
 from tierfs.engine.segments import ledgers, positions, pulsar_info
