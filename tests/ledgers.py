@@ -17,7 +17,7 @@ from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments.ledgers import make
 from tierfs.reading.entries import EntrySplitter, placed_entries
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.stream import copy_segment
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
@@ -78,8 +78,8 @@ def written(store: TestStore, name: str) -> list[bytes]:
     return independent.decode_ledger(read_small(store.cold, f"{key}-index"), read_small(store.cold, key))
 
 
-def reader(store: TestStore) -> Reader:
-    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), NullMetrics())
+def reader(store: TestStore) -> StoreReader:
+    return StoreReader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), NullMetrics())
 
 
 def cold_bytes(store: TestStore, name: str, start: int | None = None, end: int | None = None) -> bytes:

@@ -14,20 +14,22 @@ from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.types import ChunkState, Tier
 from tierfs.engine.metadata import chains
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}
 DATA = random.Random(9).randbytes(3_000_007)
 LATE_S, POLL_S = 60.0, 0.01
 
 
-def reader_of(store: TestStore, **settings: object) -> Reader:
+def reader_of(store: TestStore, **settings: object) -> StoreReader:
     """Return a reader as a new process would make it."""
-    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
+    return StoreReader(store.metadata, store.files, lambda _: store.cold, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
 
 
 @asynccontextmanager
-async def reading(store: TestStore, name: str = "s", **settings: object) -> AsyncIterator[tuple[Reader, ReadHandle]]:
+async def reading(
+    store: TestStore, name: str = "s", **settings: object
+) -> AsyncIterator[tuple[StoreReader, ReadHandle]]:
     """A reader that has a segment open."""
     async with reader_of(store, **settings) as reader:
         handle = reader.open(store.segment(name).id)

@@ -23,7 +23,7 @@ from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import DATA_NAME
 from tierfs.reading.cache.slots import SLOT_BYTES
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 BLOCK = CRC_BLOCK_BYTES
 LENGTH = 6 * MIB + 1234
@@ -47,7 +47,7 @@ def store(tmp_path: Path, storage: ScriptedStorage) -> Iterator[TestStore]:
 class Opened:
     """A reader that is in use."""
 
-    reader: Reader
+    reader: StoreReader
     cache: DiskCache
     handle: ReadHandle
     failed: list[int]
@@ -72,14 +72,14 @@ async def reading(store: TestStore, storage: MemoryStorage | None, **settings: o
     cache = DiskCache.open(store.path / "cache", STORE_ID, CACHE_BYTES, NullMetrics(), free_floor_bytes=0)
     assert cache is not None
     chosen = ReadSettings(**settings)  # type: ignore[arg-type]
-    async with Reader(store.metadata, store.files, storage_of, chosen, NullMetrics(), cache) as reader:
+    async with StoreReader(store.metadata, store.files, storage_of, chosen, NullMetrics(), cache) as reader:
         handle = reader.open(store.segment("s").id)
         yield Opened(reader, cache, handle, failed)
         await settled(reader)  # what is read ahead too: closing the handle would drop it
         handle.close()
 
 
-async def settled(reader: Reader) -> None:
+async def settled(reader: StoreReader) -> None:
     """Return when nothing is fetched or stored."""
     while reader.fetcher.busy:
         await reader.spans.wait_room()

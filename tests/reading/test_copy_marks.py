@@ -23,7 +23,7 @@ from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord
 from tierfs.reading.copies import CopyMarks
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.verified import VerifiedReader
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
@@ -119,7 +119,7 @@ async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:
     storage = ScriptedStorage(store.cold)
     held = storage.hold("read")
     with trio.fail_after(LATE_S):
-        async with Reader(store.metadata, store.files, lambda _: storage, ReadSettings(), NullMetrics()) as reader:
+        async with StoreReader(store.metadata, store.files, lambda _: storage, ReadSettings(), NullMetrics()) as reader:
             reader._marks.served(*lost(store, 0))
             await held.has_begun()
     held.go_on()

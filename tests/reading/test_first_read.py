@@ -33,7 +33,7 @@ from tierfs.engine.chunkstore.s3.storage import S3Storage
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.rehearsal import rehearse
 
 _BUCKET = "bucket"
@@ -128,7 +128,9 @@ async def test_the_next_first_read_finds_all_ready_for_the_loop(
         for name in ("a", "b"):
             make_cold(store, name)
         with over_http(store, server_tls.serving if encrypted else None) as (server, cold):
-            async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+            async with StoreReader(
+                store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()
+            ) as reader:
                 await rehearse(reader)
                 assert server.answers == 1
                 for name in ("a", "b"):
@@ -189,7 +191,7 @@ async def test_a_first_cold_read_is_at_most_sixteen_calls_deep(tmp_path: Path, s
         over_http(store) as (server, cold),
     ):
         make_cold(store)
-        async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+        async with StoreReader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
             handle = reader.open(store.segment("s").id)
             await check(handle, 0, 1000)
             handle.close()

@@ -33,7 +33,7 @@ from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.reading.patience import Patience
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 ENTRIES = [random.Random(number).randbytes(1001) for number in range(2 * CRC_BLOCK_BYTES // 1000)]
 DATA = b"".join(ENTRIES)
@@ -223,7 +223,7 @@ async def outcome(
     if local == "none":
         store.evict(name)
     with files_of(store, local) as files:
-        async with Reader(store.metadata, files, lambda _: store.cold, ReadSettings(), NullMetrics()) as reader:
+        async with StoreReader(store.metadata, files, lambda _: store.cold, ReadSettings(), NullMetrics()) as reader:
             before_it = None
             if local == "evicted":
                 before_it = reader.open(store.segment(name).id, priority=priority)

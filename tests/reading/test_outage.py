@@ -30,7 +30,7 @@ from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading import patience
 from tierfs.reading.patience import Patience
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.view import SegmentView
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
@@ -200,8 +200,10 @@ def placed(tmp_path: Path, place: Place) -> Iterator[TestStore]:
         yield opened
 
 
-def reader_at(store: TestStore, storage: ChunkStorage, deadline_s: float = 60.0) -> Reader:
-    return Reader(store.metadata, store.files, lambda _: storage, ReadSettings(deadline_s=deadline_s), NullMetrics())
+def reader_at(store: TestStore, storage: ChunkStorage, deadline_s: float = 60.0) -> StoreReader:
+    return StoreReader(
+        store.metadata, store.files, lambda _: storage, ReadSettings(deadline_s=deadline_s), NullMetrics()
+    )
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])

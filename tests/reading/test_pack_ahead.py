@@ -14,7 +14,7 @@ from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.segments.bulk_create import WholeSegment
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 FILES = 800
 FILE_BYTES = 10_000
@@ -40,7 +40,7 @@ def content(name: str) -> bytes:
     return random.Random(name).randbytes(FILE_BYTES)
 
 
-async def read_file(reader: Reader, store: TestStore, name: str) -> None:
+async def read_file(reader: StoreReader, store: TestStore, name: str) -> None:
     handle = reader.open(store.segment(name).id)
     assert bytes(await handle.read(0, CRC_BLOCK_BYTES)) == content(name)
     handle.close()

@@ -28,7 +28,7 @@ from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 NAMES = ("a", "b", "c")
 BYTES = random.Random(1).randbytes(6 * MIB)
@@ -130,7 +130,7 @@ async def read_once(world: World, handle: ReadHandle, name: str, wanted: ByteRan
         assert found == expected, f"{name}: {len(found)} bytes at {wanted.start}, {len(expected)} wanted"
 
 
-async def read_at_random(world: World, reader: Reader, reads: int) -> None:
+async def read_at_random(world: World, reader: StoreReader, reads: int) -> None:
     """One process with one file open, which it reads in turn on and on, here and there, or from another place."""
     chosen = random.Random(world.chosen.random())
     handle: ReadHandle | None = None
@@ -164,7 +164,7 @@ async def change_things(world: World) -> None:
             world.happen()
 
 
-async def run(world: World, reader: Reader, reads: int) -> None:
+async def run(world: World, reader: StoreReader, reads: int) -> None:
     """Readers and writers beside each other; then everything must be given back."""
     pool = reader.spans.pool = CheckedPool(reader.settings.budget_bytes)
     async with reader, trio.open_nursery() as nursery:
@@ -218,7 +218,7 @@ async def one_run(path: Path, odds: Odds, *, cached: bool, served: str, tls: Ser
             await run(world, reader, reads=READS)
 
 
-def new_reader(world: World, cache_directory: Path | None) -> Reader:
+def new_reader(world: World, cache_directory: Path | None) -> StoreReader:
     """A reader with little memory."""
     chosen = world.chosen
     settings = ReadSettings(
@@ -231,7 +231,7 @@ def new_reader(world: World, cache_directory: Path | None) -> Reader:
     if cache_directory is not None:
         cache = DiskCache.open(cache_directory, STORE_ID, CACHE_BYTES, NullMetrics(), free_floor_bytes=0)
     store = world.store
-    reader = Reader(store.metadata, store.files, lambda _: world.storage, settings, NullMetrics(), cache)
+    reader = StoreReader(store.metadata, store.files, lambda _: world.storage, settings, NullMetrics(), cache)
     if chosen.random() < 0.5:
         reader.fetcher._hedges = EagerHedges()
     return reader

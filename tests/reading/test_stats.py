@@ -16,7 +16,7 @@ from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import Opener
 from tierfs.reading import open_handles
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.stats import figures, snapshot
 
 
@@ -29,19 +29,19 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 HERE, GONE = Opener(os.getpid(), 7), Opener(1 << 30, 7)
 
 
-def opened(reader: Reader, store: TestStore, name: str, opener: Opener = HERE) -> ReadHandle:
+def opened(reader: StoreReader, store: TestStore, name: str, opener: Opener = HERE) -> ReadHandle:
     handle = reader.open(store.segment(name).id)
     reader.open_handles.opened(handle.segment.id, opener)
     return handle
 
 
-def close(reader: Reader, handle: ReadHandle, opener: Opener) -> None:
+def close(reader: StoreReader, handle: ReadHandle, opener: Opener) -> None:
     reader.open_handles.closed(handle.segment.id, opener, handle)
     handle.close()
 
 
-def reader_of(store: TestStore, metrics: Metrics) -> Reader:
-    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), metrics)
+def reader_of(store: TestStore, metrics: Metrics) -> StoreReader:
+    return StoreReader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), metrics)
 
 
 async def test_handles_of_a_segment_are_counted_together_until_the_last_is_closed(store: TestStore) -> None:

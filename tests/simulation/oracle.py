@@ -23,7 +23,7 @@ from tierfs.base.words.errors import Fenced, TierfsError
 from tierfs.base.words.types import ByteRange, ReadPriority
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 _PRIORITIES = tuple(ReadPriority)
 
@@ -53,7 +53,7 @@ _MOST_CHUNKS = 10
 """Of one read after a step; all are read after the life."""
 
 
-def new_reader(world: World) -> Reader:
+def new_reader(world: World) -> StoreReader:
     """The product's reader of a process that has just begun."""
     store = world.store
     return reader_of(world.places, store.metadata, store.files, store.path)
@@ -62,7 +62,7 @@ def new_reader(world: World) -> Reader:
 class Oracle:
     """Reads a drawn part of the store after each step, by a reader that lives as long as its process."""
 
-    def __init__(self, world: World, reader: Reader, readers: LongLived) -> None:
+    def __init__(self, world: World, reader: StoreReader, readers: LongLived) -> None:
         """`readers` live longer than the process of `reader`."""
         self._world = world
         self._reader = reader

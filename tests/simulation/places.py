@@ -24,7 +24,7 @@ from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 FIRST = "memory:"
 """The address of the first place."""
@@ -106,9 +106,9 @@ class Places:
 
 def reader_of(
     places: Places, metadata: MetadataStore, files: ChunkFiles, store: Path, cache: DiskCache | None = None
-) -> Reader:
+) -> StoreReader:
     """Return the product's reader of a process that has just begun."""
-    return Reader(metadata, files, places.locations(metadata, store).storage_of, _SETTINGS, NullMetrics(), cache)
+    return StoreReader(metadata, files, places.locations(metadata, store).storage_of, _SETTINGS, NullMetrics(), cache)
 
 
 class _HeldLocations(Locations):

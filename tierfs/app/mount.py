@@ -35,7 +35,7 @@ from tierfs.mount.options import MountOptions, parse_options
 from tierfs.mount.session import MountSession
 from tierfs.mount.stats import Observation
 from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
-from tierfs.reading.reader import Reader, run_loop
+from tierfs.reading.reader import StoreReader, run_loop
 from tierfs.tiering.garbage import ballast
 from tierfs.upkeep.holder import kinds
 from tierfs.upkeep.holder.loop import Begin, HolderTask
@@ -281,7 +281,7 @@ def described_settings(store: Store) -> str:
 
 
 def control_files(
-    store: Store, reader: Reader, holder: HolderTask, cache_directory: Path, options: MountOptions
+    store: Store, reader: StoreReader, holder: HolderTask, cache_directory: Path, options: MountOptions
 ) -> Mapping[str, Opener]:
     """Return the openers of the files of `.tierfs`."""
     observation = Observation(store.path, reader, store.metrics, store.clock, holder, options)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.active_chunk import ChunkDescriptors
     from tierfs.engine.segments.engine import Engine
     from tierfs.engine.segments.group_commit import GroupCommit
-    from tierfs.reading.reader import Reader
+    from tierfs.reading.reader import StoreReader
     from tierfs.tiering.objects import ColdTier
     from tierfs.upkeep.holder.local_work import LocalWork
     from tierfs.upkeep.holder.work import ColdWork
@@ -160,12 +160,12 @@ class Store:
         location = self.cold_location
         return None if location is None else partial(self.locations.tried_once_at, location)
 
-    def reader(self, *, cached: bool = False) -> Reader:
+    def reader(self, *, cached: bool = False) -> StoreReader:
         """Return a reader over both tiers; enter it inside trio.
 
         `cached`: with the disk cache, which one process has.
         """
-        from tierfs.reading.reader import Reader
+        from tierfs.reading.reader import StoreReader
 
         read = self.settings.read
         cache = None
@@ -174,7 +174,7 @@ class Store:
 
             directory = self.paths.cache(read.cache_directory)
             cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
-        return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
+        return StoreReader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
 
     def segment_of_path(self, text: str) -> str:
         """Return the name that was typed, or that a path under a mount of this store stands for.

@@ -18,7 +18,7 @@ import trio
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import ReadPriority, SegmentId
 from tierfs.mount.inodes import InodeEntry
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _AT_ONCE = 16
 class LastPages:
     """Reads last pages. On the trio loop, beside the mount; `run` ends with it."""
 
-    def __init__(self, reader: Reader, is_open: Callable[[int], bool]) -> None:
+    def __init__(self, reader: StoreReader, is_open: Callable[[int], bool]) -> None:
         """`is_open` tells whether a handle is still open."""
         self._reader = reader
         self._is_open = is_open

@@ -37,7 +37,7 @@ from tierfs.mount.options import MountOptions
 from tierfs.mount.subjects import Subjects
 from tierfs.mount.tree import Tree
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 _NAME_MAX = 255
 
@@ -103,7 +103,7 @@ class Operations(ReadOnlyOperations):
         self,
         metadata: MetadataStore,
         files: ChunkFiles,
-        reader: Reader,
+        reader: StoreReader,
         options: MountOptions,
         settings: MountSettings,
         metrics: MetricSink,

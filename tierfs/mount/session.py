@@ -30,7 +30,7 @@ from tierfs.mount.operations import Operations
 from tierfs.mount.options import MountOptions
 from tierfs.mount.server import serving
 from tierfs.mount.watch import ChangeWatcher
-from tierfs.reading.reader import Reader, run_loop
+from tierfs.reading.reader import StoreReader, run_loop
 from tierfs.reading.rehearsal import rehearse
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class MountSession:
         store: Path,
         metadata: MetadataStore,
         files: ChunkFiles,
-        reader: Reader,
+        reader: StoreReader,
         settings: MountSettings,
         metrics: MetricSink,
         *,

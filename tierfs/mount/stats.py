@@ -13,7 +13,7 @@ from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
 from tierfs.mount.options import MountOptions
 from tierfs.reading import stats
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.upkeep.holder.loop import HolderTask
 from tierfs.upkeep.holder.status import BacklogStatus, age_s, samples_of
 
@@ -32,7 +32,13 @@ class Observation:
     """Observes one mount, from its construction on."""
 
     def __init__(
-        self, store: Path, reader: Reader, metrics: Metrics, clock: Clock, holder: HolderTask, options: MountOptions
+        self,
+        store: Path,
+        reader: StoreReader,
+        metrics: Metrics,
+        clock: Clock,
+        holder: HolderTask,
+        options: MountOptions,
     ) -> None:
         self._store = store
         self._reader = reader

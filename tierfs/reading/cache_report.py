@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 # Name of the control file.
 CACHE_REPORT_NAME = "cache"
@@ -47,7 +47,7 @@ class CacheReport:
             raise ValueError(f"not a report of a cache: {exc}") from exc
 
 
-def report_of(reader: Reader, directory: Path) -> CacheReport:
+def report_of(reader: StoreReader, directory: Path) -> CacheReport:
     """Return the report of a reader whose cache, if it has one, is in `directory`. On the trio loop."""
     if reader.cache is None:
         return CacheReport(OFF, str(directory))

@@ -16,7 +16,7 @@ import trio
 from tierfs.base.words.errors import Closed, TierfsError
 from tierfs.base.words.types import MIB, ReadPriority, SegmentId
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader, run_loop
+from tierfs.reading.reader import StoreReader, run_loop
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _SIGNAL_CHECK_S = 0.5
 class ReadLoop:
     """Reads for any number of threads. Close it once no thread reads."""
 
-    def __init__(self, make_reader: Callable[[], Reader]) -> None:
+    def __init__(self, make_reader: Callable[[], StoreReader]) -> None:
         self._make_reader = make_reader
         self._started: Future[trio.lowlevel.TrioToken] = Future()
         self._waiting: set[Future[Any]] = set()
@@ -42,7 +42,7 @@ class ReadLoop:
         self._token = self._started.result()
 
     def open(self, segment_id: SegmentId, priority: ReadPriority | None) -> ReadHandle:
-        """Open a segment; see Reader.open."""
+        """Open a segment; see StoreReader.open."""
 
         async def open_handle() -> ReadHandle:
             return self._reader.open(segment_id, priority=priority)

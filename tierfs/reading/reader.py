@@ -1,4 +1,4 @@
-"""Reader: all reads of one process, with shared memory, fetches and files."""
+"""StoreReader: all reads of one process, with shared memory, fetches and files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 
-class Reader:
+class StoreReader:
     """Reads segments from both tiers. An async context manager: fetches are delivered while it is entered."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Reader:
         """Return the priority by which a segment is read, and its origin."""
         return self._policies.of(txn, segment).read_priority(call, self.mount_option)
 
-    async def __aenter__(self) -> Reader:
+    async def __aenter__(self) -> StoreReader:
         manager = self._nursery_manager = trio.open_nursery()
         self._nursery = await manager.__aenter__()
         self.fetcher.start(self._nursery)

@@ -17,7 +17,7 @@ from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _READ_BYTES = 4096
 _LONGEST_S = 1.0
 
 
-async def rehearse(reader: Reader) -> None:
+async def rehearse(reader: StoreReader) -> None:
     """Read a few cold bytes and forget them; errors are left to the first real read."""
     try:
         with trio.move_on_after(_LONGEST_S):
@@ -38,7 +38,7 @@ async def rehearse(reader: Reader) -> None:
         log.debug("rehearsal: %s", exc)
 
 
-async def _read_a_little(reader: Reader) -> None:
+async def _read_a_little(reader: StoreReader) -> None:
     cold = _cold_chunk(reader.metadata)
     if cold is None:
         return

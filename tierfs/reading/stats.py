@@ -12,7 +12,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.open_handles import HandleTally
 from tierfs.reading.patience import Waiting
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 # Of each segment: naming one takes 10 microseconds (measured), on the loop.
 PROCESSES_SHOWN = 10
@@ -74,7 +74,7 @@ class ReadingStats:
     """The most read first, by bytes; `SEGMENTS_SHOWN` at most."""
 
 
-def figures(reader: Reader) -> ReadingFigures:
+def figures(reader: StoreReader) -> ReadingFigures:
     """Return the figures only. Cheap: about a microsecond per open handle."""
     return ReadingFigures(
         handles=len(reader.open_handles),
@@ -89,14 +89,14 @@ def figures(reader: Reader) -> ReadingFigures:
     )
 
 
-def snapshot(reader: Reader) -> ReadingStats:
+def snapshot(reader: StoreReader) -> ReadingStats:
     """Return the figures and the open segments now."""
     with reader.metadata.read() as txn:
         segments = tuple(_open_segment(reader, txn, tally) for tally in reader.open_handles.most_read())
     return ReadingStats(figures(reader), segments)
 
 
-def _open_segment(reader: Reader, txn: ReadTransaction, tally: HandleTally) -> OpenSegment:
+def _open_segment(reader: StoreReader, txn: ReadTransaction, tally: HandleTally) -> OpenSegment:
     newest = tally.newest
     record = directories.segment(txn, tally.id) or (newest.segment if newest is not None else None)
     openers = [

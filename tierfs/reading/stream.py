@@ -15,7 +15,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments import streams
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader, run_loop
+from tierfs.reading.reader import StoreReader, run_loop
 
 # Takes a buffer that is valid until it returns.
 Write: TypeAlias = Callable[[Buffer], None]
@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 
 def copy_segment(
-    reader: Reader,
+    reader: StoreReader,
     segment: SegmentRecord,
     start: int | None,
     end: int | None,
@@ -79,7 +79,7 @@ class Output(Protocol):
 
 
 def follow_segment(
-    reader: Reader, segment: SegmentRecord, start: int | None, priority: ReadPriority | None, output: Output
+    reader: StoreReader, segment: SegmentRecord, start: int | None, priority: ReadPriority | None, output: Output
 ) -> None:
     """Write the bytes from `start` on, and those appended meanwhile, until the segment is sealed.
 
@@ -107,7 +107,7 @@ def follow_segment(
     run_loop(follow)
 
 
-async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
+async def _follow(reader: StoreReader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
     """Write a segment's bytes until it is sealed; return their end, and the segment that continues it."""
     while True:
         seen = reader.metadata.last_transaction_id()
@@ -120,13 +120,13 @@ async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Outpu
             await trio.sleep(POLL_S)
 
 
-def _successor(reader: Reader, handle: ReadHandle) -> SegmentId | None:
+def _successor(reader: StoreReader, handle: ReadHandle) -> SegmentId | None:
     with reader.metadata.read() as txn:
         following = streams.successor(txn, handle.segment)
     return None if following is None else following.id
 
 
-async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> int:
+async def _copy_all(reader: StoreReader, handle: ReadHandle, offset: int, output: Output) -> int:
     """Write the bytes from `offset` on; return the offset after them."""
     start = offset
     while data := await _read(reader, handle, offset):
@@ -138,7 +138,7 @@ async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Out
     return offset
 
 
-async def _read(reader: Reader, handle: ReadHandle, offset: int) -> Buffer:
+async def _read(reader: StoreReader, handle: ReadHandle, offset: int) -> Buffer:
     try:
         return await handle.read(offset, MIB)
     except Fenced:
@@ -146,7 +146,7 @@ async def _read(reader: Reader, handle: ReadHandle, offset: int) -> Buffer:
         raise
 
 
-def _require_living(reader: Reader, handle: ReadHandle, offset: int) -> None:
+def _require_living(reader: StoreReader, handle: ReadHandle, offset: int) -> None:
     """Raise NotFound if the segment was deleted, or is in the trash."""
     with reader.metadata.read() as txn:
         segment = directories.living_segment(txn, handle.segment.id)

@@ -31,7 +31,7 @@ from tierfs.reading.entries import ReadRange, placed_entries
 
 if TYPE_CHECKING:  # a plan of Spark needs neither, unless a time is given
     from tierfs.reading.handle import ReadHandle
-    from tierfs.reading.reader import Reader
+    from tierfs.reading.reader import StoreReader
 
 # Enough for the metadata of nearly every entry; larger ones are read once more, whole.
 _ENTRY_HEAD_BYTES = 4096
@@ -97,7 +97,7 @@ def _end_of(metadata: MetadataStore, segment: SegmentRecord) -> TimePlace:
 
 @contextmanager
 def reading_segments(
-    make_reader: Callable[[], Reader], priority: ReadPriority | None
+    make_reader: Callable[[], StoreReader], priority: ReadPriority | None
 ) -> Iterator[Callable[[SegmentRecord], ReadRange]]:
     """Yield what gives for a segment what reads ranges of it, for callers without a loop of their own."""
     from tierfs.reading.read_loop import ReadLoop
@@ -126,7 +126,7 @@ def reading_segments(
 
 def place_of(
     metadata: MetadataStore,
-    make_reader: Callable[[], Reader],
+    make_reader: Callable[[], StoreReader],
     segment: SegmentRecord,
     time_ms: int,
     priority: ReadPriority | None = None,

@@ -26,7 +26,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 BLOCK = CRC_BLOCK_BYTES
 BLOCKS = 8
@@ -77,7 +77,7 @@ class RangedStorage(MemoryStorage):
 Bench = tuple[TestStore, Metrics]
 
 
-async def read(reader: Reader, bench: Bench, first: int, count: int = 1) -> bytes:
+async def read(reader: StoreReader, bench: Bench, first: int, count: int = 1) -> bytes:
     """Some blocks of the segment, by a handle of its own: no reader is sequential."""
     handle = reader.open(bench[0].segment("s").id)
     try:
@@ -103,7 +103,7 @@ def good(storage: RangedStorage, first: int, count: int = 1) -> tuple[bytes, byt
     return answer, body
 
 
-async def all_ended(reader: Reader) -> None:
+async def all_ended(reader: StoreReader) -> None:
     """Wait for the fetches, then drop what they fetched: all memory comes back.
 
     Not by checkpoints: the server sends a script's next step when everybody waits.
@@ -151,20 +151,20 @@ def bench(store: TestStore, metrics: Metrics) -> Bench:
     return store, metrics
 
 
-def reader_of(bench: Bench, cache: DiskCache | None = None, **settings: float) -> Reader:
+def reader_of(bench: Bench, cache: DiskCache | None = None, **settings: float) -> StoreReader:
     store, metrics = bench
 
     def storage_of(_: LocationId) -> ChunkStorage:
         return store.cold
 
     chosen = ReadSettings(**{"deadline_s": PATIENCE_S, **settings})  # type: ignore[arg-type]
-    reader = Reader(store.metadata, store.files, storage_of, chosen, metrics, cache)
+    reader = StoreReader(store.metadata, store.files, storage_of, chosen, metrics, cache)
     reader.spans.pool = CheckedPool(chosen.budget_bytes)
     return reader
 
 
 @asynccontextmanager
-async def warm(bench: Bench, cache: DiskCache | None = None, **settings: float) -> AsyncIterator[Reader]:
+async def warm(bench: Bench, cache: DiskCache | None = None, **settings: float) -> AsyncIterator[StoreReader]:
     """A reader that has read block 6 by a thread, after which the loop knows the storage; all memory comes back."""
     async with reader_of(bench, cache, **settings) as reader:
         await read(reader, bench, 6)
@@ -234,7 +234,7 @@ async def test_a_silent_server_is_hedged_by_a_thread_and_its_late_answer_is_drop
     answer, body = good(storage, 3)
     server = await serve(nursery, storage, (REQUEST, answer, TELL, AWAIT_GO, body, AWAIT_CLOSE))
 
-    async def answered_by_the_thread(reader: Reader) -> None:
+    async def answered_by_the_thread(reader: StoreReader) -> None:
         assert await read(reader, bench, 3) == blocks(3)
         assert (len(storage.reads), server.served_by, reader.fetcher.busy) == (2, [0], True)
 

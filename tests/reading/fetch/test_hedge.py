@@ -20,7 +20,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 BLOCK = CRC_BLOCK_BYTES
 DATA = bytes(range(251)) * (4 * MIB // 251)
@@ -110,7 +110,7 @@ class Bench:
 
     clock: MockClock
     nursery: trio.Nursery
-    reader: Reader
+    reader: StoreReader
     handle: ReadHandle
     pool: CheckedPool
 

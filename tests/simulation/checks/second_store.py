@@ -20,7 +20,7 @@ from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.read_loop import ReadLoop
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 _MOST = 3
 """Segments that are open."""
@@ -45,7 +45,7 @@ class _First:
     def opened(cls, world: World, names: list[str], stack: ExitStack) -> _First:
         store, model = world.store, world.model.live
 
-        def make_reader() -> Reader:
+        def make_reader() -> StoreReader:
             return reader_of(world.places, store.metadata, store.files, store.path)
 
         loop = stack.enter_context(closing(ReadLoop(make_reader)))

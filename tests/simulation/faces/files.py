@@ -10,7 +10,7 @@ from typing import Any
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.faces.fsspec.filesystem import TierfsFileSystem
 from tierfs.reading.read_loop import ReadLoop
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Connection:
 
     is_inherited = False
 
-    def __init__(self, metadata: MetadataStore, make_reader: Callable[[], Reader]) -> None:
+    def __init__(self, metadata: MetadataStore, make_reader: Callable[[], StoreReader]) -> None:
         self.store = _Store(metadata)
         self._make_reader = make_reader
 
@@ -45,7 +45,7 @@ class Files(TierfsFileSystem):
 
     cachable = False  # fsspec would keep each for ever, and with it the world of a life
 
-    def __init__(self, metadata: MetadataStore, make_reader: Callable[[], Reader], **options: Any) -> None:
+    def __init__(self, metadata: MetadataStore, make_reader: Callable[[], StoreReader], **options: Any) -> None:
         super().__init__(store="/nowhere", **options)
         self._world_connection = _Connection(metadata, make_reader)
 

@@ -30,7 +30,7 @@ from tierfs.reading.cache.files import InUse
 from tierfs.reading.cache.fill import Warmer, _parts, _Replaced
 from tierfs.reading.cache.fill_plan import Target, WantedBytes, plan
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.stream import _copy_all, _require_living
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
@@ -128,7 +128,7 @@ class LongLived:
     """What reads for long on one machine, until that ends. Files that rot unnoticed are for others to read."""
 
     def __init__(
-        self, world: World, metadata: MetadataStore, files: ChunkFiles, reader: Reader, cache: DiskCache
+        self, world: World, metadata: MetadataStore, files: ChunkFiles, reader: StoreReader, cache: DiskCache
     ) -> None:
         self._world = world
         self._metadata = metadata

@@ -16,7 +16,7 @@ from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import entries
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.reading.entries import EntrySplitter, placed_entries
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import StoreReader
 from tierfs.reading.stream import copy_segment
 from tierfs.tiering.adoption.adopt import AdoptionOutcome, LedgerAdoption, State
 from tierfs.tiering.adoption.plan import AdoptionPlan, LedgerPlan
@@ -55,7 +55,7 @@ def read(store: TestStore, theirs: ChunkStorage, name: str) -> list[bytes]:
     found: list[bytes] = []
     places = placed_entries(store.metadata, segment.id, 0, end)
     splitter = EntrySplitter(places, lambda _, payload: found.append(payload))
-    reader = Reader(
+    reader = StoreReader(
         store.metadata,
         store.files,
         lambda location: store.cold if location == LOCATION else theirs,

@@ -60,7 +60,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Unnamed:
     tier: Tier
     name: str
     length: int
@@ -152,7 +152,7 @@ class OrphanFinder:
         In steps of some 10 ms, between which others work: most of what is yielded is empty.
         """
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        unnamed: dict[str, _Candidate] = {}
+        unnamed: dict[str, _Unnamed] = {}
         for directory in self._files.directories():
             names = self._files.names_in(directory)
             while some := list(islice(names, _LOOKED_AT_TOGETHER)):
@@ -164,7 +164,7 @@ class OrphanFinder:
                 yield from self._strays_among(unnamed)
         yield from self._strays_among(unnamed)
 
-    def _strays_among(self, unnamed: dict[str, _Candidate]) -> Iterator[Sequence[Orphan]]:
+    def _strays_among(self, unnamed: dict[str, _Unnamed]) -> Iterator[Sequence[Orphan]]:
         """Yield those that no garbage and no object names, at last; clear `unnamed`.
 
         A pass over all rows, because a chunk may have moved to another segment.
@@ -187,7 +187,7 @@ class OrphanFinder:
         unnamed.clear()
         yield [Orphan(Tier.LOCAL, each.name, each.length, next_ids[-1]) for each in strays]
 
-    def _local(self, names: Iterable[str], before_ms: int) -> Iterator[_Candidate]:
+    def _local(self, names: Iterable[str], before_ms: int) -> Iterator[_Unnamed]:
         for name in names:
             parsed = local_files.NAME.fullmatch(name)
             if parsed is None:
@@ -198,26 +198,26 @@ class OrphanFinder:
                 continue  # collected meanwhile
             if modified_ms <= before_ms:
                 segment_id, start = SegmentId(int(parsed["segment"], 16)), int(parsed["start"], 16)
-                yield _Candidate(Tier.LOCAL, name, length, segment_id, start)
+                yield _Unnamed(Tier.LOCAL, name, length, segment_id, start)
 
-    def _cold(self, before_ms: int) -> Iterator[_Candidate]:
+    def _cold(self, before_ms: int) -> Iterator[_Unnamed]:
         if self._storage is None:
             return
         with self._metadata.read() as txn:
             epoch, expected = txn.store.store_epoch, has_ledgers(txn)
         for listed in ledger_objects(self._storage, expected=expected):
             if listed.modified_ms <= before_ms:
-                yield _Candidate(Tier.COLD, listed.name, listed.length_bytes)
+                yield _Unnamed(Tier.COLD, listed.name, listed.length_bytes)
         for listed in self._storage.list(PACKS_PREFIX):
             pack = packs.parse_name(listed.name)
             if pack is not None and pack.store_epoch <= epoch and listed.modified_ms <= before_ms:
-                yield _Candidate(Tier.COLD, listed.name, listed.length_bytes, object_id=pack.object_id)
+                yield _Unnamed(Tier.COLD, listed.name, listed.length_bytes, object_id=pack.object_id)
         for listed in self._storage.list(SEGMENTS_PREFIX):
             parsed = object_names.CHUNK.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])
-            yield _Candidate(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
+            yield _Unnamed(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
 
     def _epoch(self) -> int:
         with self._metadata.read() as txn:
@@ -244,7 +244,7 @@ def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
     yield from storage.list(SEGMENTS_PREFIX)
 
 
-def _is_chunk(txn: ReadTransaction, candidate: _Candidate) -> bool:
+def _is_chunk(txn: ReadTransaction, candidate: _Unnamed) -> bool:
     """Return whether the chunk that a name tells of, or a pack's object, is there: true of nearly all, at two gets."""
     object_id = candidate.object_id
     if object_id is None and not candidate.segment_id:
@@ -258,7 +258,7 @@ def _is_chunk(txn: ReadTransaction, candidate: _Candidate) -> bool:
     return record is not None and record.name == candidate.name
 
 
-def _may_hold_bytes(txn: ReadTransaction, candidate: _Candidate) -> bool:
+def _may_hold_bytes(txn: ReadTransaction, candidate: _Unnamed) -> bool:
     """Return whether a file may hold bytes of its segment that no good chunk holds: rows may be missing, or lost."""
     segment = directories.segment(txn, candidate.segment_id)
     if segment is None:
