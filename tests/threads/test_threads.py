@@ -25,6 +25,7 @@ _WITH = {
     "AppendPool": "GroupCommit, of which it is one; tests/tiering/test_append_pool.py appends with threads",
     "Files": "a protocol: tests/conformance has threads for each place",
     "LedgerInObjects": "LedgerSource",
+    "ManagedLedger": "ManagedLedgerWriter",
     "ObjectOffloader": "one object at a time, of storages that are",
     "ObjectPlace": "a protocol: tests/conformance has threads for each place",
     "Offloader": "a protocol",
