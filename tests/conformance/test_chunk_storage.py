@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conformance.storages import KEEPING, PAGES, READING, REFUSING, STORAGES, WRITING, opened
-from tierfs.engine import testing
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.testing import chunk_storage
+from tierfs.engine.testing import chunk_storage, suite
 from tierfs.engine.testing.chunk_storage import CREATORS, names, put
 
 MANY = 1003
@@ -50,7 +49,7 @@ class TestEnding(chunk_storage.Ends): ...
 
 def test_the_suite_of_users_has_every_part_of_the_contract() -> None:
     parts = (chunk_storage.Reads, chunk_storage.Writes, chunk_storage.Keeps, chunk_storage.Refuses)
-    assert all(issubclass(testing.ChunkStorageSuite, part) for part in parts)
+    assert all(issubclass(suite.ChunkStorageSuite, part) for part in parts)
 
 
 @pytest.mark.slow
