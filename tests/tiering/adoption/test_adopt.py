@@ -121,7 +121,7 @@ def test_a_crash_before_the_commit_leaves_nothing(
     def crash(*_: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(linking.create, "write", crash)
+    monkeypatch.setattr(linking.sealed_record, "write", crash)
     plans = [planned(theirs, "s", b"abcd", b"ef"), planned(theirs, "t", b"x")]
     with pytest.raises(Crash):
         run(store, theirs, *plans)
