@@ -13,7 +13,7 @@ from tests.disks import synced
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
 from tierfs.app.setup import place
