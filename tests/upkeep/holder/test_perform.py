@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -231,17 +231,46 @@ def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -
     assert requests.get(store.metadata, number).state is RequestState.WAITING
 
 
-ANSWER_S = 0.3
+class Looks:
+    """The clock of a command that waits for the holder: it passes where a test lets it, and pauses take that long."""
 
-LONGER_S = 1.0
+    def __init__(self) -> None:
+        self._now_s = self._until_s = 0.0
+        self._pausing = False
+        self._changed = threading.Condition()
+
+    def monotonic(self) -> float:
+        """Return how long all pauses were."""
+        return self._now_s
+
+    def sleep(self, pause_s: float) -> None:
+        """Pause the command until the test lets so much time pass."""
+        with self._changed:
+            self._pausing = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._now_s < self._until_s)
+            self._pausing = False
+            self._now_s += pause_s
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass, and return as the command has looked and pauses again."""
+        with self._changed:
+            self._until_s = self._now_s + seconds
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._pausing and self._now_s >= self._until_s, 30)
+
+    def end(self) -> None:
+        """Let all time pass."""
+        with self._changed:
+            self._until_s = math.inf
+            self._changed.notify_all()
 
 
 @pytest.fixture
-def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
-    monkeypatch.setattr(requests, "_ANSWER_S", ANSWER_S)
-    with open_test_store(tmp_path / "store") as opened:
-        opened.append("s", b"abcdefgh", seal=True)
-        yield opened
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    looks = Looks()
+    monkeypatch.setattr(requests, "time", looks)
+    return looks
 
 
 def named_in(log: pytest.LogCaptureFixture) -> list[str]:
@@ -249,23 +278,27 @@ def named_in(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_holder_that_takes_no_request_is_named_once(
-    impatient: TestStore, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
+    store: TestStore, looks: Looks, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("has not answered")
-    with hold(impatient.paths.holder, impatient.clock):
-        command = Command(impatient, "s")
-        command.start()
-        assert eventually(lambda: len(named_in(caplog)) == 1)
-        time.sleep(LONGER_S)
-        assert len(named_in(caplog)) == 1
+    with hold(store.paths.holder, store.clock):
+        command = Command(store, "s")
+        command.ask()
+        looks.let_pass(requests._ANSWER_S)
+        assert named_in(caplog) == []
+        for _ in range(3):
+            looks.let_pass(requests._ANSWER_S)
+            assert len(named_in(caplog)) == 1
         assert f"the store is held by process {os.getpid()} on " in named_in(caplog)[0]
+    looks.end()
     command.join(30)
     assert command.result == DONE
 
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_holder_at_work_is_named_only_if_it_was_stopped(
-    impatient: TestStore,
+    store: TestStore,
+    looks: Looks,
     stopped: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -273,26 +306,30 @@ def test_a_holder_at_work_is_named_only_if_it_was_stopped(
 ) -> None:
     expected_warnings.append("has not answered")
     monkeypatch.setattr(verbs, "_is_stopped", lambda _: stopped)
-    with hold(impatient.paths.holder, impatient.clock):
-        command = Command(impatient, "s")
+    with hold(store.paths.holder, store.clock):
+        command = Command(store, "s")
         command.ask()
-        assert requests.take_next(impatient.metadata, everything) is not None
-        time.sleep(LONGER_S)
+        assert requests.take_next(store.metadata, everything) is not None
+        looks.let_pass(2 * requests._ANSWER_S)
         assert len(named_in(caplog)) == stopped
+        looks.let_pass(requests._PROGRESS_S)
+        assert len(named_in(caplog)) == 1  # as if it were stopped
+    looks.end()
     command.join(30)
 
 
 def test_a_holder_busy_with_another_request_is_not_named(
-    impatient: TestStore, caplog: pytest.LogCaptureFixture
+    store: TestStore, looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = requests.submit(impatient.metadata, "gc", "", {})
-    assert requests.take_next(impatient.metadata, everything) is not None
-    with hold(impatient.paths.holder, impatient.clock):
-        command = Command(impatient, "s")
+    other = requests.submit(store.metadata, "gc", "", {})
+    assert requests.take_next(store.metadata, everything) is not None
+    with hold(store.paths.holder, store.clock):
+        command = Command(store, "s")
         command.start()
-        for done in range(int(LONGER_S / ANSWER_S) + 1):
-            requests.show_progress(impatient.metadata, other, Progress(done, 8, "s"))
-            time.sleep(ANSWER_S)
+        for done in range(6):
+            requests.show_progress(store.metadata, other, Progress(done, 8, "s"))
+            looks.let_pass(requests._PROGRESS_S / 4)
+    looks.end()
     command.join(30)
     assert named_in(caplog) == []
 
