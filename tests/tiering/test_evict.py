@@ -215,14 +215,21 @@ def test_the_sums_of_a_removal_lose_what_pressure_takes(store: TestStore) -> Non
     assert findings(store) == []
 
 
-@pytest.mark.parametrize("count", [1, 999, 1000, 1001, 2500])
-def test_many_segments_share_a_commit(store: TestStore, count: int) -> None:
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit takes ten segments, or ten chunks, in place of a thousand."""
+    monkeypatch.setattr(evict, "MOST_SEGMENTS", 10)
+    monkeypatch.setattr(evict, "_BATCH_CHUNKS", 10)
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 25])
+def test_many_segments_share_a_commit(store: TestStore, small_batches: None, count: int) -> None:
     actions = many(store, count)
     done: dict[SegmentId, evict.Outcome] = {}
     made = commits(store, lambda: done.update(evict_all(store, actions)))
     assert list(done) == [each.segment_id for each in actions]
     assert set(done.values()) == {evict.Evicted(1, 2)}
-    full = -(-count // 1000)
+    full = -(-count // 10)
     assert made <= 2 * full, "one to drop them, one to note that their files are gone"
     assert list(store.files.names()) == []
     assert findings(store) == []
@@ -237,12 +244,12 @@ def test_a_batch_ends_when_appends_have_waited_long_enough(store: TestStore, mon
     assert len(evict.evict_some(store.metadata, actions)) == 1, "of one at least"
 
 
-def test_the_chunks_of_a_long_segment_go_in_several_commits(store: TestStore) -> None:
-    store.append("d/long", *(b"abcd" for _ in range(2100)), seal=True)
+def test_the_chunks_of_a_long_segment_go_in_several_commits(store: TestStore, small_batches: None) -> None:
+    store.append("d/long", *(b"abcd" for _ in range(21)), seal=True)
     store.append("d/short", b"abcd", seal=True)
     store.offload()
     done = evict_all(store, [action(store, "d/long"), action(store, "d/short")])
-    assert list(done.values()) == [evict.Evicted(2100, 8400), evict.Evicted(1, 4)]
+    assert list(done.values()) == [evict.Evicted(21, 84), evict.Evicted(1, 4)]
     assert_layout(store, "d/short", local=[], cold=[4])
     assert store.segment("d/long").local.count == 0
     assert findings(store) == []

@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import verbs
-from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
@@ -237,14 +236,12 @@ def test_a_failing_start_names_the_daemon(tmp_path: Path, monkeypatch: pytest.Mo
     assert processes_in(tmp_path) == []
 
 
-def test_executors_whose_python_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", "/none/python")
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    done = tierfs("doctor", "--json", "--master", "local[1]", check=False, timeout_s=GO_S)
-    found = done.json["checks"][-1]
-    assert (done.code, found["name"]) == (1, "spark cluster")
-    assert found["found"] == "its Python /none/python cannot be started"
-    assert "PYSPARK_PYTHON" in found["remedy"]
+def test_executors_whose_python_is_not_there(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/none/python")
+    monkeypatch.setattr(session, "job_session", lambda *_: nullcontext(spark))
+    with pytest.raises(Unavailable, match=r"^its Python /none/python cannot be started$") as caught:
+        executors.check_executors("local[2]", (), None)
+    assert "PYSPARK_PYTHON" in (caught.value.remedy or "")
 
 
 def test_a_master_that_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
