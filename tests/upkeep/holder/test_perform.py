@@ -284,10 +284,10 @@ def test_a_holder_that_takes_no_request_is_named_once(
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.ask()
-        looks.let_pass(requests._ANSWER_S)
+        looks.let_pass(requests.ANSWER_S)
         assert named_in(caplog) == []
         for _ in range(3):
-            looks.let_pass(requests._ANSWER_S)
+            looks.let_pass(requests.ANSWER_S)
             assert len(named_in(caplog)) == 1
         assert f"the store is held by process {os.getpid()} on " in named_in(caplog)[0]
     looks.end()
@@ -310,9 +310,9 @@ def test_a_holder_at_work_is_named_only_if_it_was_stopped(
         command = Command(store, "s")
         command.ask()
         assert requests.take_next(store.metadata, everything) is not None
-        looks.let_pass(2 * requests._ANSWER_S)
+        looks.let_pass(2 * requests.ANSWER_S)
         assert len(named_in(caplog)) == stopped
-        looks.let_pass(requests._PROGRESS_S)
+        looks.let_pass(requests.PROGRESS_S)
         assert len(named_in(caplog)) == 1  # as if it were stopped
     looks.end()
     command.join(30)
@@ -328,7 +328,7 @@ def test_a_holder_busy_with_another_request_is_not_named(
         command.start()
         for done in range(6):
             requests.show_progress(store.metadata, other, Progress(done, 8, "s"))
-            looks.let_pass(requests._PROGRESS_S / 4)
+            looks.let_pass(requests.PROGRESS_S / 4)
     looks.end()
     command.join(30)
     assert named_in(caplog) == []

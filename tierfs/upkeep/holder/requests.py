@@ -34,10 +34,10 @@ WARM_UP = "warmup"
 _POLL_S = 0.1
 
 # A server looks for requests every 0.2 s: one that begins none for so long is named.
-_ANSWER_S = 5.0
+ANSWER_S = 5.0
 
 # A server at work may report nothing for a while, as gc does, and an offload whose cold tier is away (a guess).
-_PROGRESS_S = 60.0
+PROGRESS_S = 60.0
 
 # Each report is a durable commit.
 _REPORT_EVERY_S = 0.25
@@ -128,7 +128,7 @@ class _Silence:
             self._last, self._since_s = rows, now_s
         silent_s = now_s - self._since_s
         working = any(row.state is RequestState.RUNNING for row in rows)
-        if self._told or silent_s < _ANSWER_S or (working and silent_s < _PROGRESS_S and not self._is_stopped()):
+        if self._told or silent_s < ANSWER_S or (working and silent_s < PROGRESS_S and not self._is_stopped()):
             return
         self._told = True
         log.warning("%s, which has not answered for %.0f s; still waiting for it", held, silent_s)
