@@ -74,6 +74,12 @@ def test_an_environment_of_a_release_has_what_is_locked_alone() -> None:
     assert [line for line in lines if "--require-hashes" not in line and "--no-deps --no-index" not in line] == []
 
 
+def test_the_test_that_a_release_runs_exists() -> None:
+    named = re.findall(r"(tests/\S+\.py)::(\w+)", (ROOT / SCRIPT).read_text())
+    assert len(named) == 1
+    assert [name for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text()] == []
+
+
 def test_the_version_is_written_in_one_place() -> None:
     """Everything else reads it, or is compared with it by a test; a benchmark says what it measured."""
     compared = {"docs/openapi.json", "docs/places.md", "docs/spark.md"}
