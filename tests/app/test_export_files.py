@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tierfs.app.ledger_export import write_new
+from tierfs.app.export_files import write_new
 from tierfs.base.words.errors import AlreadyExists, DataLoss
 
 

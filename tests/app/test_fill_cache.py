@@ -29,8 +29,7 @@ from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.holder_records import RequestRecord
 from tierfs.engine.metadata.tables import REQUESTS
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.upkeep.holder import requests
-from tierfs.upkeep.holder import verbs as holder_verbs
+from tierfs.upkeep.holder import perform, requests
 from tierfs.upkeep.holder.requests import RequestServer
 
 pytestmark = pytest.mark.timeout(60)
@@ -189,11 +188,11 @@ def test_a_request_is_for_the_one_process_that_has_the_cache(store: app.Store, c
     command = Command(store)
     assert command.asked().options["cache"] == str((store.path / "cache").resolve())
     server(store, cache, directory="another").serve()
-    holder = holder_verbs.server(store.cold_work())
+    holder = perform.server(store.cold_work())
     assert holder.next() is None
     assert rows(store)[0].state is RequestState.WAITING
     assert requests.take_next(store.metadata, lambda row: row.verb == requests.WARM_UP) is not None
-    assert holder_verbs.server(store.cold_work()).next() is None  # nor does it begin again what runs elsewhere
+    assert perform.server(store.cold_work()).next() is None  # nor does it begin again what runs elsewhere
     assert rows(store)[0].state is RequestState.RUNNING
     server(store, cache).serve()
     command.join(30)

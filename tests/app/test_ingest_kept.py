@@ -24,7 +24,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments.stat import modified_ns
-from tierfs.faces.cli.commands.ingest_files import _SMALL_FILE_BYTES
+from tierfs.faces.cli.commands.ingest_batches import _SMALL_FILE_BYTES
 
 MODES = {"": 0o755, "private": 0o700, "private/deep": 0o755, "shared": 0o2775, "odd": 0o111}
 SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "odd": 0o511}

@@ -14,7 +14,8 @@ from tierfs.base.system.metrics import MetricName
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
 from tierfs.tiering.consolidate_command import ConsolidateReport
-from tierfs.upkeep.holder.verbs import CONSOLIDATE, perform
+from tierfs.upkeep.holder.perform import perform
+from tierfs.upkeep.holder.verbs import CONSOLIDATE
 
 PIECES = 64
 PIECE_BYTES = 8 * MIB

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.app.recovery import from_journal
+from tierfs.app.recovery import from_journal, recover
 from tierfs.app.setup.create import ColdChoice
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.system.metrics import MetricName
@@ -126,13 +126,13 @@ def main() -> None:
     metrics = Metrics()
     from_journal.Metrics = lambda: metrics  # type: ignore[misc,assignment]
     choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint_url)
-    reports: list[from_journal.RecoverReport] = []
+    reports: list[recover.RecoverReport] = []
     anonymous: list[int] = []
 
     def sample(done: Progress) -> None:
         anonymous.append(_anonymous_bytes())
 
-    taken = seconds(lambda: reports.append(from_journal.recover_store(Path(path), choice, sample)))
+    taken = seconds(lambda: reports.append(recover.recover_store(Path(path), choice, sample)))
     usage = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
         "seconds": taken,

@@ -18,7 +18,7 @@ from tests.fuzzing.sound import Bucket, bucket
 from tests.fuzzing.test_formats import framed, tried
 from tests.stores import LOCATION, TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, findings
-from tierfs.app.recovery import replica
+from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import OffloadSettings
@@ -64,7 +64,7 @@ def follow(cold: MemoryStorage, path: Path) -> None:
     clock = ManualClock()
     metadata = Rebuilder(path / "metadata", cold, HERE, clock, Meter()).rebuild(reader.list_journal(cold)).metadata
     try:
-        replica.become_replica(metadata)
+        replica_rows.become_replica(metadata)
         files = ChunkFiles.create(path / "chunks")
         store = TestStore(path, clock, metadata, files, cold, OffloadSettings())
         follower(store).refresh()

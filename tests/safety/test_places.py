@@ -17,7 +17,8 @@ from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
 from tierfs.app.setup import place
-from tierfs.app.setup.create import ColdChoice, init_store, replace_settings
+from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.store_directory import replace_settings
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import ManualClock
@@ -30,7 +31,7 @@ from tierfs.engine.metadata.environment import create_directory
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.faces.admin import listen
-from tierfs.upkeep.holder.verbs import holding
+from tierfs.upkeep.holder.perform import holding
 
 
 @pytest.fixture

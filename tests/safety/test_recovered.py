@@ -17,7 +17,7 @@ from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.app.recovery import inventory
 from tierfs.app.recovery.batches import batch_objects
-from tierfs.app.recovery.rebuild_segment import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
+from tierfs.app.recovery.cover import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal.objects import read_small

@@ -28,16 +28,21 @@ from tierfs.engine.metadata import batches, store_ownership
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.tiering.batch_job import BatchJobs, Written
 from tierfs.upkeep.holder.lock import HeldElsewhere
-from tierfs.upkeep.holder.verbs import holding
+from tierfs.upkeep.holder.perform import holding
 
 log = logging.getLogger(__name__)
-
 _WHAT = "a distributed write"
 
 # Time of the try to publish a commit that needs no bucket: a far server answers in a second. A guess.
 _TRY_S = 5.0
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_REPEATABLE = "repeat the write: it is committed on this disk and waits only for the journal"
+
+_NAMELESS = (
+    "it is committed on this disk, and the store's holder publishes it: a repeat of a write without an application "
+    "writes its rows a second time"
+)
 
 
 def begin(
@@ -140,13 +145,6 @@ def _require_owner(store: Store) -> None:
             work.publisher.require_ownership()
     except HeldElsewhere as exc:
         log.debug("%s", exc)
-
-
-_REPEATABLE = "repeat the write: it is committed on this disk and waits only for the journal"
-_NAMELESS = (
-    "it is committed on this disk, and the store's holder publishes it: a repeat of a write without an application "
-    "writes its rows a second time"
-)
 
 
 def _acknowledged(store: Store, done: Written, application: str, version: int, acknowledge: Acknowledge) -> Written:

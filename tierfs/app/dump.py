@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tierfs.app.setup import create, place
+from tierfs.app.setup import place, store_directory
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import osio
@@ -128,7 +128,7 @@ def _make_the_rest(paths: StorePaths) -> None:
     if not paths.ballast.exists():
         ballast.create(paths.ballast)
     if not paths.settings.exists():
-        create.write_settings(paths)
+        store_directory.write_settings(paths)
 
 
 def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock, report: OnProgress) -> LoadReport:

@@ -1,4 +1,4 @@
-"""fsck of one store: the checks in their order, and the tools that repair what they find. Part of the composition root.
+"""fsck of one store: the checks in their order, and the repair of the results. Part of the composition root.
 
 `verify` reads every byte below a path, from every tier that holds it.
 """
@@ -10,87 +10,35 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierfs.app.repair_tools import tools
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter, OnProgress, Progress, doing
 from tierfs.base.system.store_paths import StorePaths, require_trusted
-from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import Tier
-from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal.publish import PROOF_S
-from tierfs.engine.metadata import changes, directories, store_ownership, tables
-from tierfs.engine.metadata.tables import LOCATIONS
+from tierfs.engine.metadata import directories
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.tiering.garbage.strays import MetadataMark
-from tierfs.upkeep.check.bucket import BucketCheck, ChangedObjects, unreachable
+from tierfs.upkeep.check.bucket import BucketCheck, unreachable
+from tierfs.upkeep.check.changed_objects import ChangedObjects
 from tierfs.upkeep.check.files import FileCheck, FileTotals
 from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Severity
 from tierfs.upkeep.check.journal import JournalCheck
-from tierfs.upkeep.check.metadata import Totals, check_metadata
-from tierfs.upkeep.check.objects import ObjectTable
-from tierfs.upkeep.check.places import Places, probe
+from tierfs.upkeep.check.metadata import check_metadata
+from tierfs.upkeep.check.metadata_probe import probe
+from tierfs.upkeep.check.object_table import ObjectTable
+from tierfs.upkeep.check.places import Places
 from tierfs.upkeep.check.repair.copies import MayLose, Mended
-from tierfs.upkeep.check.repair.mender import Mender, MendTools
+from tierfs.upkeep.check.repair.mender import Mender
 from tierfs.upkeep.check.scrub.scrub import Scrubber
 from tierfs.upkeep.check.scrub.verify import DeepCheck, Verified, Verifier
+from tierfs.upkeep.check.segments import Totals
 from tierfs.upkeep.holder.lock import hold
 
+# A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed.
+_PASSES = 4
 
-def tools(store: Store, may_lose: MayLose) -> MendTools:
-    """Return the tools for one open store. Raises Fenced where the store may change nothing."""
-    with store.metadata.read() as txn:
-        store_ownership.require_owner(txn.store)
-    return MendTools(
-        metadata=store.metadata,
-        files=store.files,
-        storage_of=store.storage_of,
-        cold=_RecentlyProved(store),
-        checkpoint=lambda: _checkpoint(store),
-        grace_ms=store.settings.offload.grace_s * 1000,
-        may_lose=may_lose,
-    )
-
-
-class _RecentlyProved:
-    """The cold tier, proved to be ours in the last PROOF_S: a proof costs a listing, and there may be many mends."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._storage: ChunkStorage | None = None
-        self._proved_s: float | None = None
-
-    def __call__(self) -> ChunkStorage | None:
-        now_s = self._store.clock.boot_s()
-        if self._proved_s is None or not 0 <= now_s - self._proved_s <= PROOF_S:
-            self._storage = _proved(self._store)
-            self._proved_s = now_s
-        return self._storage
-
-
-def _proved(store: Store) -> ChunkStorage | None:
-    """Return the cold tier, None if there is none. A wrong or unmounted one would make every object look lost."""
-    location_id = store.cold_location_id
-    if location_id is None:
-        return None
-    storage = store.storage_of(location_id)
-    if not JournalCheck(store.metadata, storage).is_ours():
-        raise Conflict(
-            f"{storage} holds no journal of this store, so what is missing there is not taken for lost",
-            remedy="is the cold tier mounted? is it the right bucket?",
-        )
-    return storage
-
-
-def _checkpoint(store: Store) -> None:
-    """Checkpoint all metadata into the journal, whatever it lacks. Without a cold tier there is no journal."""
-    location_id = store.cold_location_id
-    if location_id is None:
-        return
-    with store.metadata.write() as txn:  # a checkpoint needs a slot of its own
-        location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
-        changes.changed(txn, LOCATIONS, location)
-    work = store.cold_work("fsck")
-    work.publish()
-    work.checkpointer.checkpoint()
+Tell = Callable[["CheckOutcome"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +61,6 @@ class CheckOutcome:
     """Recorded as lost by the mend."""
     left: str | None = None
     """The reason it was not mended, where a repair was tried."""
-
-
-# A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed.
-_PASSES = 4
-
-Tell = Callable[[CheckOutcome], None]
 
 
 @dataclass(slots=True)

@@ -7,25 +7,22 @@ ledger was not exported.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
+from tierfs.app.export_files import write_new
 from tierfs.app.setup import connect
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import osio
 from tierfs.base.words import names
-from tierfs.base.words.errors import AlreadyExists, Unavailable
-from tierfs.base.words.names import printable
+from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import ByteRange, Tier
-from tierfs.engine.chunkstore.directory.tree import map_os_errors
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger import transforms, unbatch
@@ -38,7 +35,6 @@ from tierfs.engine.ledger.transforms import Transform
 from tierfs.engine.metadata import chains, directories, empty_ledgers, entries, policies
 from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
-from tierfs.engine.metadata.store import new_id
 from tierfs.engine.segments.ledgers import require_below
 from tierfs.reading.entries import payloads as payloads_of
 from tierfs.reading.entries import stored_runs
@@ -46,61 +42,6 @@ from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_besi
 from tierfs.reading.stream import Write, copy_segment
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
-
-# Filesystems without hard links, such as FAT.
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-
-
-def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
-    """Make a durable file of these bytes; return False where it exists already with just them.
-
-    Raises AlreadyExists for a file of other bytes, StorageFull, PermissionDenied, and what `pieces` raises: nothing is
-    left then.
-    """
-    with map_os_errors(str(target)):
-        if os.path.lexists(target):
-            if target.is_symlink() or not target.is_file() or not _holds(target, pieces):
-                what = printable(str(target))
-                raise AlreadyExists(f"{what} exists with other contents", remedy="export into another directory")
-            return False
-        temporary = target.with_name(f".{target.name}.{new_id()}")
-        try:
-            _write(temporary, pieces)
-            _name(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        osio.sync_directory(target.parent)
-    return True
-
-
-def _write(path: Path, pieces: Iterable[Buffer]) -> None:
-    with osio.durable_file(path, os.O_EXCL, osio.SHARED_FILE) as file:
-        for piece in pieces:
-            file.write(piece)
-
-
-def _name(temporary: Path, target: Path) -> None:
-    """Give a file its name unless another has it."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError as exc:
-        raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
-    except OSError as exc:
-        if exc.errno not in _NO_LINKS:
-            raise
-        if os.path.lexists(target):
-            raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
-        os.rename(temporary, target)
-
-
-def _holds(target: Path, pieces: Iterable[Buffer]) -> bool:
-    with target.open("rb") as file:
-        return all(file.read(len(piece)) == piece for piece in _not_empty(pieces)) and not file.read(1)
-
-
-def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    return (piece for piece in pieces if len(piece))
-
 
 _JOBS = 8
 

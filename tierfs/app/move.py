@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tierfs.app.setup import place
-from tierfs.app.setup.create import holds_a_store, probed, refuse_nested
+from tierfs.app.setup.create import holds_a_store, probed
+from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter, OnProgress
@@ -34,7 +35,8 @@ from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.tiering.relocate import Copied, TierCopy
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
-from tierfs.upkeep.holder.verbs import PLACE, SWITCH, perform
+from tierfs.upkeep.holder.perform import perform
+from tierfs.upkeep.holder.verbs import PLACE, SWITCH
 
 
 @dataclass(frozen=True, slots=True)

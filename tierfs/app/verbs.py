@@ -144,7 +144,7 @@ def settle(store: Store, report: OnProgress = unseen) -> TierfsError | None:
             with lock.hold(store.paths.holder, store.clock):
                 store.local_work().collect(report)
         else:
-            from tierfs.upkeep.holder.verbs import holding
+            from tierfs.upkeep.holder.perform import holding
 
             with holding(store, "publishing") as work:
                 work.publish(report)
@@ -161,7 +161,7 @@ def make_room(store: Store, first: str) -> int:
 
     Raises HeldElsewhere where another process holds the store and does so by itself, and NoColdTier.
     """
-    from tierfs.upkeep.holder.verbs import holding
+    from tierfs.upkeep.holder.perform import holding
 
     with holding(store, "eviction") as work:
         return work.make_room(first)
@@ -186,7 +186,8 @@ def open_managed_ledger(
 
     def offload(managed_ledger: str, before: Position) -> Position:
         from tierfs.engine.segments.positions import Position
-        from tierfs.upkeep.holder.verbs import BEFORE, OFFLOAD_PREFIX, perform
+        from tierfs.upkeep.holder.perform import perform
+        from tierfs.upkeep.holder.verbs import BEFORE, OFFLOAD_PREFIX
 
         done = perform(store, OFFLOAD_PREFIX, managed_ledger, {BEFORE: str(before)})
         return Position.parse(done.first_unoffloaded)

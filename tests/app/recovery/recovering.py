@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.engine.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, quiet
-from tierfs.app.recovery import from_journal
+from tierfs.app.recovery import recover
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.system.clock import ManualClock
@@ -35,11 +35,11 @@ def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     """Recover from `cold` into `path`; every invariant is checked."""
     path.mkdir()
     location = LocationRecord(id=LOCATION, url="memory:")
-    rebuilt = from_journal.owned(path / "metadata", cold, location, ManualClock(), quiet)
+    rebuilt = recover.owned(path / "metadata", cold, location, ManualClock(), quiet)
     metadata = rebuilt.metadata
     store = TestStore.around(path, metadata, cold, OffloadSettings())
     try:
-        losses = from_journal.settle(metadata, Publisher(metadata, cold))
+        losses = recover.settle(metadata, Publisher(metadata, cold))
         unknown = EntryRows(metadata, cold, metadata.write).restore_all()
         with metadata.read() as txn:
             check_store(txn)

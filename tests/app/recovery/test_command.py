@@ -48,8 +48,8 @@ def recover(cold: Path, store: Path, *words: object, code: int = 0):  # type: ig
 def test_a_killed_recovery_leaves_no_store_and_is_started_again(cold: Path, tmp_path: Path) -> None:
     store = tmp_path / "new"
     killed = (
-        "import os, signal; from tierfs.app.setup import create; from tierfs.faces.cli.main import cli;"
-        "create.write_settings = lambda paths: os.kill(os.getpid(), signal.SIGKILL); cli.main()"
+        "import os, signal; from tierfs.app.setup import store_directory; from tierfs.faces.cli.main import cli;"
+        "store_directory.write_settings = lambda paths: os.kill(os.getpid(), signal.SIGKILL); cli.main()"
     )
     words = ["--store", str(store), "recover", "--cold-dir", str(cold)]
     done = subprocess.run([sys.executable, "-c", killed, *words], check=False, capture_output=True)

@@ -22,8 +22,8 @@ from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
 from tests.upkeep.check.checked import append, fsck, read, read_metadata_here
 from tierfs.app.fsck import verify
-from tierfs.app.recovery.from_journal import recover_store
 from tierfs.app.recovery.from_objects import recover_from_objects
+from tierfs.app.recovery.recover import recover_store
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import unseen

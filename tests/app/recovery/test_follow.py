@@ -12,7 +12,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
-from tierfs.app.recovery import replica
+from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower
 from tierfs.base.bytes.progress import Meter
@@ -46,7 +46,7 @@ def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     path.mkdir()
     rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(owner.cold)).metadata
-    replica.become_replica(metadata)
+    replica_rows.become_replica(metadata)
     store = TestStore.around(path, metadata, owner.cold, owner.settings)
     try:
         yield store

@@ -11,9 +11,9 @@ from tests.app.recovery.recovering import recovered
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.stores import TestStore, open_test_store, quiet
-from tierfs.app.recovery.from_journal import recover_store
 from tierfs.app.recovery.from_objects import recover_from_objects
-from tierfs.app.setup import create
+from tierfs.app.recovery.recover import recover_store
+from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import ColdChoice
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import Fenced, StorageFull
@@ -108,7 +108,7 @@ def test_work_on_this_disk_that_fails_takes_nothing(
     def full(_: object) -> None:
         raise StorageFull("the disk is full")
 
-    monkeypatch.setattr(create, "create_files", full)
+    monkeypatch.setattr(store_directory, "create_files", full)
     before = journal_of(directory_owner)
     with pytest.raises(StorageFull):
         RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
 from tierfs.base.bytes.progress import unseen
-from tierfs.upkeep.holder.verbs import holding
+from tierfs.upkeep.holder.perform import holding
 
 COUNTS = (20_000, 60_000)
 FILE_BYTES = 340

@@ -15,7 +15,7 @@ from tests.simulation.knobs import MOST_BLOCK_BYTES
 from tests.simulation.model import Content
 from tests.simulation.places import reader_of
 from tests.simulation.world import World, Wrong, listed
-from tierfs.app.connection import SegmentHandle
+from tierfs.app.open_segment import SegmentHandle
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.metrics import NullMetrics

@@ -15,8 +15,7 @@ from tests.simulation import endings
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import LOCATION, TestStore, quiet
-from tierfs.app.recovery import from_journal
-from tierfs.app.recovery import replica as replicas
+from tierfs.app.recovery import recover, replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import Follower
 from tierfs.base.bytes.progress import Meter
@@ -73,7 +72,7 @@ def _replica(world: World, path: Path) -> TestStore:
     path.mkdir()
     rebuilder = Rebuilder(path / "metadata", world.storage.inner, HERE, world.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(world.storage.inner)).metadata
-    replicas.become_replica(metadata)
+    replica_rows.become_replica(metadata)
     EntryRows(metadata, world.storage.inner, metadata.write_replayed).restore_all(quiet)
     return _opened(world, path, metadata)
 
@@ -102,8 +101,8 @@ def take_over(world: World, arguments: Arguments) -> None:
     path.mkdir()
     with old.metadata.read() as txn:
         location = LocationRecord(id=LOCATION, url=policies.location(txn, LOCATION).url)
-    rebuilt = from_journal.owned(path / "metadata", world.storage.inner, location, world.clock, quiet)
-    from_journal.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
+    rebuilt = recover.owned(path / "metadata", world.storage.inner, location, world.clock, quiet)
+    recover.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
     EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
     new = _opened(world, path, rebuilt.metadata)
     new.places |= old.places

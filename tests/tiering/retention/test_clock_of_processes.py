@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import LOCATION, TestStore, open_test_store, quiet, waiting_objects
-from tierfs.app.recovery import from_journal
+from tierfs.app.recovery import recover
 from tierfs.base.system.clock import LONGEST_REST_S, ManualClock
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.metadata import tables
@@ -236,7 +236,7 @@ def test_a_recovery_compares_the_clock_with_what_the_owner_wrote_last(
     expected_warnings.append("not trusted")
     location = LocationRecord(id=LOCATION, url="memory:")
     clock.restart(rested_s)
-    rebuilt = from_journal.owned(tmp_path / "metadata", store.cold, location, clock, quiet)
+    rebuilt = recover.owned(tmp_path / "metadata", store.cold, location, clock, quiet)
     try:
         trusted = ClockCheck(rebuilt.metadata, clock, lambda: None).trusts()
     finally:
@@ -265,7 +265,7 @@ def test_a_recovery_does_not_trust_the_clock_by_what_was_written_under_it(
     if checkpoint:
         store.cold_work().checkpointer.checkpoint()
     for number in range(recoveries):
-        rebuilt = from_journal.owned(tmp_path / str(number), store.cold, location, clock, quiet)
+        rebuilt = recover.owned(tmp_path / str(number), store.cold, location, clock, quiet)
         trusted = ClockCheck(rebuilt.metadata, clock, lambda: None).trusts()
         rebuilt.metadata.close()
     assert trusted is (ahead_s == 0)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tierfs.app.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
+from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import batch_markers

@@ -16,11 +16,13 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.app.recovery import inventory, ledgers
-from tierfs.app.recovery.from_journal import reached, require_not_left
+from tierfs.app.recovery.cover import LeftOver
 from tierfs.app.recovery.inventory import Group, Inventory
 from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
-from tierfs.app.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segment, verified_cover
-from tierfs.app.setup import create
+from tierfs.app.recovery.rebuild_segment import PackIds, make_segment
+from tierfs.app.recovery.recover import reached, require_not_left
+from tierfs.app.recovery.verified_cover import Packs, verified_cover
+from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import ColdChoice, warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
@@ -115,7 +117,7 @@ def recover_from_objects(
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with create.new_directory(paths), reached(choice, paths) as (location, storage):
+    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
         listing = reader.list_journal(storage)
         if not takes_left:
             require_not_left(storage, listing)
@@ -128,10 +130,10 @@ def recover_from_objects(
             rebuilding = Rebuilding(metadata, storage, location, report)
             rebuilt = [*rebuilding.rebuild(listed, past), *rebuilding.rebuild_ledgers(listed, offloaded)]
             listed.path.unlink()
-            create.create_files(paths)
-            create.prepare_settings(paths)
+            store_directory.create_files(paths)
+            store_directory.prepare_settings(paths)
             epoch = rebuilding.own(report)
-        create.write_settings(paths)
+        store_directory.write_settings(paths)
         if takes_left:
             end_moving(storage)
         report(doing("listing the objects again"))

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs.app.recovery.batches import FoundVersions, batch_objects
-from tierfs.app.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
+from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names, object_names

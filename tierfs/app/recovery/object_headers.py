@@ -31,6 +31,7 @@ from tierfs.tiering.packs import format as packs
 _BEGIN_BYTES = 16
 
 Fields = dict[str, Any]
+UNKNOWN = "of another program"
 
 
 @dataclass(slots=True)
@@ -235,8 +236,6 @@ def _is_data(name: str) -> bool:
 def _is_upload(name: str) -> bool:
     return name.startswith("uploads/") and object_names.is_ours(name)
 
-
-UNKNOWN = "of another program"
 
 _KINDS = (
     ObjectKind("chunk", object_names.CHUNK.fullmatch, _chunk),

@@ -1,51 +1,37 @@
 """Make a store: check everything first, then create it, and leave nothing behind if that fails.
 
-The directory is empty at first; `store.toml` is written last and marks a store. The bucket is claimed by its first
-journal slot, which is created create-only: of two stores initialised on one prefix at the same time exactly one
-succeeds.
-
-A new cold tier may lie neither inside another store's nor above one: then neither store could tell its objects from the
-other's. Checking that takes a few listings: one per prefix above, and below it one per name found, up to a bound.
+The bucket is claimed by its first journal slot, which is created create-only: of two stores initialised on one prefix
+at the same time exactly one succeeds.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import socket
-import stat
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
-from tierfs.base.options import settings
-from tierfs.base.options.config import ColdSettings, Settings
-from tierfs.base.system import osio
+from tierfs.app.setup.nesting import refuse_nested
+from tierfs.app.setup.store_directory import create_files, new_directory, write_settings
+from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.os_errors import map_os_errors
-from tierfs.base.system.store_paths import StorePaths, require_own
+from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import (
     AlreadyExists,
     Fenced,
     InvalidRequest,
     NotFound,
-    PermissionDenied,
-    StorageFull,
     WrongColdTier,
 )
-from tierfs.base.words.names import from_os, printable
+from tierfs.base.words.names import from_os
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId
 from tierfs.engine.chunkstore import binding
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
-from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.probe import probe
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
@@ -53,162 +39,7 @@ from tierfs.engine.metadata import changes, directories, policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import DIRECTORIES, LOCATIONS
-from tierfs.tiering.garbage import ballast
-from tierfs.upkeep.holder.status import advisory_fence_warning, kept_objects_warning, shared_filesystem_warning
-
-# The ballast, the floor for appends, and a little to work with.
-MIN_FREE_BYTES = 128 * 1024 * 1024
-
-
-def create_files(paths: StorePaths) -> None:
-    """Make everything of a store but metadata and settings."""
-    ChunkFiles.create(paths.chunks).close()
-    for directory in (paths.locks, paths.log):
-        directory.mkdir(mode=osio.OWNER_DIRECTORY)
-    ballast.create(paths.ballast)
-
-
-def prepare_settings(paths: StorePaths) -> None:
-    """Write the settings under another name, so that marking the directory as a store needs no more space."""
-    with map_os_errors(str(paths.settings)), osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
-        file.write(settings.default_text().encode())
-
-
-def replace_settings(paths: StorePaths, text: str) -> None:
-    """Replace a store's settings by a text that was checked. Durable when it returns."""
-    with map_os_errors(str(paths.settings)):
-        before = paths.settings.stat()
-        # An init that was killed may have left it as a second name of the settings, which would be cut in place.
-        paths.new_settings.unlink(missing_ok=True)
-        with osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
-            os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-            if os.geteuid() == 0:  # the store stays its owner's, whoever edits it
-                os.fchown(file.fileno(), before.st_uid, before.st_gid)
-            file.write(text.encode())
-        os.replace(paths.new_settings, paths.settings)
-        osio.sync_directory(paths.root)
-
-
-def write_settings(paths: StorePaths) -> None:
-    """Mark the directory as a store: the last thing that is written. Durable when it returns."""
-    if not paths.new_settings.exists():
-        prepare_settings(paths)
-    with map_os_errors(str(paths.settings)):
-        os.link(paths.new_settings, paths.settings)
-        paths.new_settings.unlink()
-        osio.sync_directory(paths.root)
-
-
-@contextmanager
-def new_directory(paths: StorePaths) -> Iterator[None]:
-    """Make the store's directory; when the block fails, empty it again, and remove it if it was made here.
-
-    Raises AlreadyExists for a store, InvalidRequest for any other content, and what making it raises.
-    """
-    root = paths.root
-    if paths.settings.exists():
-        raise AlreadyExists(f"{root} is a tierfs store already")
-    if paths.metadata.exists():
-        raise InvalidRequest(
-            f"{root} is not a store, but holds metadata: an init or recover that was killed left it",
-            remedy="name another directory, or remove this one; if it was a store before, put back its store.toml "
-            "(an empty one will do)",
-        )
-    if root.is_dir() and any(root.iterdir()):
-        raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
-    made = not root.exists()
-    if not made:
-        require_own(root)
-    with map_os_errors(str(root)):
-        osio.make_directories(root, osio.OWNER_DIRECTORY)
-        root.chmod(osio.OWNER_DIRECTORY)
-    try:
-        _require_space(root)
-        yield
-    except BaseException:
-        for child in root.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
-        if made:
-            root.rmdir()
-        raise
-
-
-def _require_space(root: Path) -> None:
-    status = os.statvfs(root)
-    free = status.f_bavail * status.f_frsize
-    if free < MIN_FREE_BYTES:
-        raise StorageFull(f"{root} has {free >> 20} MiB free; a store needs at least {MIN_FREE_BYTES >> 20} MiB")
-
-
-# Objects of one listing request of S3.
-_PAGE = 1000
-
-# Directories looked into below a prefix that is not empty. A guess: stores are not nested below that many others.
-_MOST_LISTINGS = 20
-
-# After every name that begins with the text before it.
-_LAST = "\U0010ffff"
-
-_OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?[0-9]{{20}}|{MARK_NAME})", re.DOTALL)
-
-
-def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, settings: ColdSettings) -> None:
-    """Raise AlreadyExists when another store's cold tier is above or below a location; `storage` is connected to it."""
-    for above in _above(location, store):
-        if _is_a_store(above, store, settings):
-            raise _nested(location, f"lies inside the cold tier of another store, {printable(above.url)}")
-    below = _store_below(storage)
-    if below is not None:
-        raise _nested(location, f"has the cold tier of another store below it, in {printable(below)}/")
-
-
-def _nested(location: LocationRecord, how: str) -> AlreadyExists:
-    return AlreadyExists(f"{printable(location.url)} {how}", remedy="choose another prefix or directory")
-
-
-def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
-    """Yield the places above, nearest first."""
-    if location.url.startswith(FILE_SCHEME):
-        directory = (store / location.url.removeprefix(FILE_SCHEME)).resolve()
-        for parent in directory.parents:
-            yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
-        return
-    scheme, _, path = location.url.partition("://")
-    from tierfs.engine.chunkstore.places import address
-
-    if scheme != S3_SCHEME and not address.is_known(location.url):
-        return  # only the package that serves the URL knows what is above
-    bucket, *parts = path.split("/")
-    while parts:
-        parts.pop()
-        yield replace(location, url=f"{scheme}://{'/'.join([bucket, *parts])}", writable=False)
-
-
-def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
-    """Return whether a journal is there; False for keys that may not look above their own prefix."""
-    try:
-        with closing(connect_bare(place, store, settings)) as storage:
-            first = next(storage.list(JOURNAL_PREFIX), None)
-    except (PermissionDenied, NotFound):
-        return False
-    return first is not None and _OF_A_STORE.fullmatch(f"x/{first.name}") is not None
-
-
-def _store_below(storage: ChunkStorage) -> str | None:
-    """Return the first prefix found that is a store's; of very many names, check only the first of each directory."""
-    after = ""
-    for _ in range(_MOST_LISTINGS):
-        page = list(islice(storage.list("", after=after), _PAGE))
-        for stored in page:
-            match = _OF_A_STORE.fullmatch(stored.name)
-            if match is not None:
-                return match["prefix"]
-        if len(page) < _PAGE:
-            return None
-        directory, slash, _ = page[-1].name.partition("/")
-        after = f"{directory}/{_LAST}" if slash else page[-1].name
-    return None
-
+from tierfs.upkeep.holder.store_warnings import advisory_fence_warning, kept_objects_warning, shared_filesystem_warning
 
 # With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key.
 MAX_PREFIX_BYTES = 80

@@ -21,6 +21,21 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import as_word
 from tierfs.base.words.types import MIB, ReadPriority
 
+# RocketMQ's TieredStorageLevel; Pulsar's names are read by ReadPriority itself.
+_LEVELS = {
+    "disable": ReadPriority.LOCAL_ONLY,
+    "not_in_disk": ReadPriority.LOCAL_FIRST,
+    "not_in_mem": ReadPriority.LOCAL_FIRST,
+    "force": ReadPriority.OFFLOADED_FIRST,
+}
+
+_BY_PLACE = "the URL of the cold tier says it: tierfs config cold.url=URL"
+_NO_CREDENTIALS = "credentials are in ~/.aws or in the environment, never here; a profile may assume a role"
+_ADAPTS = "most bytes of the read-ahead, which adapts itself"
+
+# Each stands for all drivers, and with the prefix of one: managedLedgerOffloadBucket, s3ManagedLedgerOffloadBucket.
+_PULSAR_DRIVERS = ("managedLedgerOffload", "s3ManagedLedgerOffload", "gcsManagedLedgerOffload")
+
 
 class System(StrEnum):
     """A system whose names are known."""
@@ -46,14 +61,6 @@ class Notation(StrEnum):
 
 _BYTES_EACH = {Notation.BYTES: 1, Notation.MEBIBYTES: MIB}
 _SECONDS_EACH = {Notation.MILLISECONDS: 0.001, Notation.SECONDS: 1, Notation.MINUTES: 60, Notation.HOURS: 3600}
-
-# RocketMQ's TieredStorageLevel; Pulsar's names are read by ReadPriority itself.
-_LEVELS = {
-    "disable": ReadPriority.LOCAL_ONLY,
-    "not_in_disk": ReadPriority.LOCAL_FIRST,
-    "not_in_mem": ReadPriority.LOCAL_FIRST,
-    "force": ReadPriority.OFFLOADED_FIRST,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +103,6 @@ def _priority(text: str) -> str:
         return ""
 
 
-_BY_PLACE = "the URL of the cold tier says it: tierfs config cold.url=URL"
-_NO_CREDENTIALS = "credentials are in ~/.aws or in the environment, never here; a profile may assume a role"
-_ADAPTS = "most bytes of the read-ahead, which adapts itself"
-
 _PULSAR = (
     ("managedLedgerOffloadAutoTriggerSizeThresholdBytes", "offload_above_bytes", Notation.BYTES),
     ("managedLedgerOffloadThresholdInBytes", "offload_above_bytes", Notation.BYTES),
@@ -134,8 +137,7 @@ _PULSAR = (
     ("gcsManagedLedgerOffloadServiceAccountKeyFile", "cold.profile", Notation.AS_HERE, _NO_CREDENTIALS),
     ("managedLedgerExtraConfigurations", "", Notation.AS_HERE, "there are no plug-ins that would read them"),
 )
-# Each stands for all drivers, and with the prefix of one: managedLedgerOffloadBucket, s3ManagedLedgerOffloadBucket.
-_PULSAR_DRIVERS = ("managedLedgerOffload", "s3ManagedLedgerOffload", "gcsManagedLedgerOffload")
+
 _PULSAR_DRIVER_NAMES = (
     ("Bucket", "cold.url", Notation.BUCKET),
     ("Region", "cold.region"),
@@ -143,6 +145,7 @@ _PULSAR_DRIVER_NAMES = (
     ("MaxBlockSizeInBytes", "offload.ledger_block_bytes", Notation.BYTES),
     ("ReadBufferSizeInBytes", "read.max_window_bytes", Notation.BYTES, _ADAPTS),
 )
+
 _ROCKETMQ = (
     ("tieredStorageLevel", "read_priority", Notation.PRIORITY),
     ("tieredStoreFilePath", "cold.url", Notation.AS_HERE),
@@ -172,6 +175,7 @@ _ROCKETMQ = (
     ("readaheadChunkNum", "read.max_window_bytes", Notation.BYTES, f"{_ADAPTS}; bytes, not chunks"),
     ("s3ClientThreadNum", "cold.parts_in_parallel"),
 )
+
 _PRAVEGA = (
     ("pravegaservice.storage.impl.name", "", Notation.AS_HERE, _BY_PLACE),
     ("s3.bucket", "cold.url", Notation.BUCKET),

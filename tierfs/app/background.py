@@ -1,0 +1,77 @@
+"""The background work of a store, as mounts and daemons do it, and its reload. Part of the composition root.
+
+A mount does it whenever no other process does, `tierfs daemon` always.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+import trio
+
+from tierfs.app.adopt_again import repeating
+from tierfs.app.replica import follower_of
+from tierfs.app.store import Store
+from tierfs.base.system import daemon_log
+from tierfs.engine.chunkstore.located import LOOK_S
+from tierfs.tiering.garbage import ballast
+from tierfs.upkeep.holder import kinds
+from tierfs.upkeep.holder.loop import Begin, HolderTask
+from tierfs.upkeep.holder.store_warnings import advisory_fence_warning
+from tierfs.upkeep.holder.tasks import BackgroundThreads
+
+log = logging.getLogger(__name__)
+
+
+def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
+    """Make what holds an open store."""
+    connect = partial(_connect, store)
+    return HolderTask(store.paths.holder, store.metadata, lambda: store.settings.background, threads, connect)
+
+
+def _connect(store: Store) -> Begin:
+    """Connect to the cold tier, if there is one, and choose the work of the store's holder."""
+    if store.is_replica:
+        return partial(kinds.of_replica, store.metadata, lambda: follower_of(store).refresh)
+    ballast.restore(store.paths.ballast)
+    location = store.cold_location
+    if location is None:
+        return repeating(store, partial(kinds.without_cold_tier, store.local_work()))
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        log.warning("%s", advisory)
+    return repeating(store, partial(kinds.with_cold_tier, store.cold_work()))
+
+
+async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:
+    """Read settings and credentials again and begin the background work with them; raise what is wrong."""
+    await threads(store.reload)
+    log_as_set(store)
+    task.renew()
+
+
+async def follow_place(store: Store, task: HolderTask) -> None:
+    """Begin the background work again when the cold tier has another address, which any process may record.
+
+    That work is in one place; whatever reads follows by itself.
+    """
+    used, failing = store.cold_location, False
+    while True:
+        await trio.sleep(LOOK_S)
+        try:
+            newest = store.cold_location
+        except Exception as exc:  # of the metadata: what serves goes on, and says so itself
+            if not failing:
+                log.error("where the cold tier is cannot be read: %s", exc)
+            failing = True
+            continue
+        failing = False
+        if newest != used:
+            used = newest
+            log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
+            task.renew()
+
+
+def log_as_set(store: Store) -> None:
+    daemon_log.set_format(store.settings.log.level, store.settings.log.format)

@@ -1,0 +1,196 @@
+"""`tierfs recover`: make a new store directory that owns the bucket, from the bucket's journal.
+
+Crash order: metadata rebuilt and files made -> slot won, which fences the previous owner -> losses settled and
+published -> store.toml. A killed recovery leaves a directory that is not a store; it can be started again in another
+one, no matter what it had published.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs.app.recovery import loss
+from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
+from tierfs.app.recovery.loss import SegmentLoss
+from tierfs.app.recovery.takeover import SupersededError, Takeover
+from tierfs.app.setup import store_directory
+from tierfs.app.setup.connect import connect, connect_bare
+from tierfs.app.setup.create import ColdChoice, locate, probed, warnings_of
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
+from tierfs.base.options.config import Settings
+from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.system.prometheus import Metrics
+from tierfs.base.system.store_paths import StorePaths
+from tierfs.base.words.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal import left, reader
+from tierfs.engine.journal.checkpoint import Checkpointer
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.journal.publish import Publisher
+from tierfs.engine.journal.reader import JournalListing
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import SEGMENTS
+from tierfs.tiering.ledgers.entry_rows import EntryRows
+
+log = logging.getLogger(__name__)
+
+# Times to begin again: an owner writes a checkpoint every thousand entries, hardly two while one is read.
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """Result of a recovery, with its losses."""
+
+    path: Path
+    store_id: str
+    store_epoch: int
+    cold_url: str
+    checkpoint_slot: int
+    """Slot of the checkpoint that the replay began with; 0 for the first entry."""
+    entries: int
+    """Slots that were replayed after it."""
+    segments: int = 0
+    incomplete: tuple[SegmentLoss, ...] = ()
+    """Segments with bytes that are missing, or may be."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Losses:
+    """Sum of the losses that settling found."""
+
+    segments: int = 0
+    incomplete: list[SegmentLoss] = field(default_factory=list)
+
+    def add(self, losses: Iterator[SegmentLoss]) -> None:
+        """Count segments and keep those that are not known to be whole."""
+        for segment in losses:
+            self.segments += 1
+            if not segment.is_whole:
+                self.incomplete.append(segment)
+
+
+def recover_store(
+    path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None, *, takes_left: bool = False
+) -> RecoverReport:
+    """Make a store in `path`, which must be missing or empty, from the bucket's journal.
+
+    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound without a journal, WrongColdTier
+    for a place that a move left, unless `takes_left`, DataLoss when it is damaged, Fenced when another recovery was
+    faster, and storage errors; then nothing is left in `path`.
+    """
+    clock = clock or SystemClock()
+    paths = StorePaths(path.absolute())
+    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
+        if not takes_left:
+            require_not_left(storage, reader.list_journal(storage))
+        store_directory.create_files(paths)
+        store_directory.prepare_settings(paths)
+        rebuilt = owned(paths.metadata, storage, location, clock, report)
+        with closing(rebuilt.metadata) as metadata:
+            publisher = Publisher(metadata, storage)
+            losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
+            unknown = EntryRows(metadata, storage, metadata.write).restore_all(report)
+            if rebuilt.warnings:  # spare the next recovery the longer replay
+                Checkpointer(metadata, storage, publisher, 1).checkpoint(report)
+            with metadata.read() as txn:
+                epoch = txn.store.store_epoch
+        store_directory.write_settings(paths)
+        if takes_left:
+            left.end_moving(storage)
+    return RecoverReport(
+        path=paths.root,
+        store_id=metadata.store_id,
+        store_epoch=epoch,
+        cold_url=location.url,
+        checkpoint_slot=rebuilt.checkpoint_slot,
+        entries=rebuilt.entries,
+        segments=losses.segments,
+        incomplete=tuple(losses.incomplete),
+        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
+    )
+
+
+def require_not_left(storage: ChunkStorage, listing: JournalListing) -> None:
+    """Raise WrongColdTier for a place that a move left, as what came since is in the new one alone, and for one that a
+    move has not filled yet."""
+    if listing.is_moving:
+        left.require_moved(
+            storage,
+            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+        )
+    if listing.is_left:
+        raise left.error(
+            storage,
+            listing.noted,
+            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+        )
+
+
+@contextmanager
+def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
+    """Yield the named cold tier, connected and probed. Raises InvalidRequest when none was named."""
+    location = locate(choice)
+    if location is None or not choice.names_a_place:
+        raise InvalidRequest("recover needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
+    settings = Settings().cold
+    with closing(connect_bare(location, paths.root, settings)) as bare:
+        next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
+        location = probed(location, bare)
+    with closing(connect(location, paths.root, settings, Metrics())) as storage:
+        yield location, storage
+
+
+def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
+    """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
+
+    An owner that continues meanwhile may delete slots before a new checkpoint: then the rebuild begins again. Raises
+    Unavailable when that happens too often.
+    """
+    for _ in range(_ROUNDS):
+        try:
+            return _owned(path, storage, location, clock, report)
+        except SupersededError as exc:
+            log.info("the journal has advanced: %s", exc)
+            shutil.rmtree(path, ignore_errors=True)
+    raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
+
+
+def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
+    listing = reader.list_journal(storage)
+    try:
+        rebuilt = Rebuilder(path, storage, location, clock, meter_of(report, listing)).rebuild(listing)
+    except NotFound as exc:
+        if not listing.last_slot:
+            raise
+        raise SupersededError(str(exc)) from exc
+    try:
+        Takeover(rebuilt.metadata, storage, location).win()
+    except BaseException:
+        rebuilt.metadata.close()
+        raise
+    return rebuilt
+
+
+def settle(
+    metadata: MetadataStore, publisher: Publisher, checkpoint_sequence: int = 0, report: OnProgress = unseen
+) -> Losses:
+    """Settle the losses and publish them to the journal; mark the batches that its entries after a checkpoint name."""
+    losses = Losses()
+    grace_ms = Settings().offload.grace_s * 1000
+    loss.drop_false_garbage(metadata)
+    loss.drop_unlinked_checksums(metadata)
+    loss.undo_batches(metadata, grace_ms=grace_ms)
+    with metadata.read() as txn:
+        settled = Meter(report, total_items=txn.count(SEGMENTS.name))
+    losses.add(settled.each(loss.settle(metadata, grace_ms=grace_ms), lambda each: each.segment))
+    publisher.publish(report=report)
+    publisher.mark_batches(after_sequence=checkpoint_sequence)
+    return losses

@@ -1,0 +1,96 @@
+"""Whether another store's cold tier is above or below a new one.
+
+Then neither store could tell its objects from the other's. Checking that takes a few listings: one per prefix above,
+and below it one per name found, up to a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare
+from tierfs.base.options.config import ColdSettings
+from tierfs.base.words.errors import (
+    AlreadyExists,
+    NotFound,
+    PermissionDenied,
+)
+from tierfs.base.words.names import printable
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.metadata.records import LocationRecord
+
+# Objects of one listing request of S3.
+_PAGE = 1000
+
+# Directories looked into below a prefix that is not empty. A guess: stores are not nested below that many others.
+_MOST_LISTINGS = 20
+
+# After every name that begins with the text before it.
+_LAST = "\U0010ffff"
+
+_OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?[0-9]{{20}}|{MARK_NAME})", re.DOTALL)
+
+
+def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, settings: ColdSettings) -> None:
+    """Raise AlreadyExists when another store's cold tier is above or below a location; `storage` is connected to it."""
+    for above in _above(location, store):
+        if _is_a_store(above, store, settings):
+            raise _nested(location, f"lies inside the cold tier of another store, {printable(above.url)}")
+    below = _store_below(storage)
+    if below is not None:
+        raise _nested(location, f"has the cold tier of another store below it, in {printable(below)}/")
+
+
+def _nested(location: LocationRecord, how: str) -> AlreadyExists:
+    return AlreadyExists(f"{printable(location.url)} {how}", remedy="choose another prefix or directory")
+
+
+def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
+    """Yield the places above, nearest first."""
+    if location.url.startswith(FILE_SCHEME):
+        directory = (store / location.url.removeprefix(FILE_SCHEME)).resolve()
+        for parent in directory.parents:
+            yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
+        return
+    scheme, _, path = location.url.partition("://")
+    from tierfs.engine.chunkstore.places import address
+
+    if scheme != S3_SCHEME and not address.is_known(location.url):
+        return  # only the package that serves the URL knows what is above
+    bucket, *parts = path.split("/")
+    while parts:
+        parts.pop()
+        yield replace(location, url=f"{scheme}://{'/'.join([bucket, *parts])}", writable=False)
+
+
+def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
+    """Return whether a journal is there; False for keys that may not look above their own prefix."""
+    try:
+        with closing(connect_bare(place, store, settings)) as storage:
+            first = next(storage.list(JOURNAL_PREFIX), None)
+    except (PermissionDenied, NotFound):
+        return False
+    return first is not None and _OF_A_STORE.fullmatch(f"x/{first.name}") is not None
+
+
+def _store_below(storage: ChunkStorage) -> str | None:
+    """Return the first prefix found that is a store's; of very many names, check only the first of each directory."""
+    after = ""
+    for _ in range(_MOST_LISTINGS):
+        page = list(islice(storage.list("", after=after), _PAGE))
+        for stored in page:
+            match = _OF_A_STORE.fullmatch(stored.name)
+            if match is not None:
+                return match["prefix"]
+        if len(page) < _PAGE:
+            return None
+        directory, slash, _ = page[-1].name.partition("/")
+        after = f"{directory}/{_LAST}" if slash else page[-1].name
+    return None
