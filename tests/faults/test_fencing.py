@@ -21,7 +21,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import checkpoint_slot, slot_name
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import frames, policies
-from tierfs.upkeep.holder.status import LocalOnly, local_only
+from tierfs.upkeep.holder.local_only import LocalOnly, local_only
 
 HDFS = pytest.param("webhdfs", marks=pytest.mark.hdfs)
 KINDS = ["memory", "directory", "place-local", "gcs", "versity", HDFS, pytest.param("rgw", marks=pytest.mark.s3)]

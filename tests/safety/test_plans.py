@@ -42,7 +42,7 @@ from tierfs.reading.verified import OwnSum
 from tierfs.tiering.candidates import objects_to_make, offload_actions
 from tierfs.tiering.offload import source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
-from tierfs.upkeep.check.objects import _first_gap
+from tierfs.upkeep.check.checksum_runs import _first_gap
 
 BLOCK = CRC_BLOCK_BYTES
 

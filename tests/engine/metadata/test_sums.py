@@ -18,8 +18,9 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import SUMS_KEY, Sums, recount
 from tierfs.engine.metadata.tables import CHUNKS, SEGMENTS, STORE, TOUCHES
 from tierfs.upkeep.check.findings import Kind
-from tierfs.upkeep.check.metadata import Totals, check_metadata
-from tierfs.upkeep.check.objects import ObjectTable
+from tierfs.upkeep.check.metadata import check_metadata
+from tierfs.upkeep.check.object_table import ObjectTable
+from tierfs.upkeep.check.segments import Totals
 from tierfs.upkeep.holder.status import StoreStatus, store_status
 
 

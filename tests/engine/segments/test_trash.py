@@ -20,7 +20,8 @@ from tierfs.engine.segments import trash
 from tierfs.engine.segments.delete import Deletion
 from tierfs.tiering.garbage import clock_acceptance
 from tierfs.upkeep.check.findings import Kind, Severity
-from tierfs.upkeep.holder.status import StoreStatus, local_only, store_status
+from tierfs.upkeep.holder.local_only import local_only
+from tierfs.upkeep.holder.status import StoreStatus, store_status
 
 DAY_S = 86_400
 

@@ -17,7 +17,7 @@ from tierfs.base.bytes.progress import unseen
 from tierfs.base.system import processes
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.metadata import environment
-from tierfs.upkeep.check import places
+from tierfs.upkeep.check import metadata_probe, places
 from tierfs.upkeep.check.repair.copies import MayLose
 
 
@@ -59,7 +59,7 @@ def read_metadata_here(patch: pytest.MonkeyPatch) -> None:
         was_open = path in environment.environments
         with redirect_stdout(said), pytest.MonkeyPatch.context() as arguments:
             arguments.setattr(sys, "argv", command[3:])
-            code = places._main()
+            code = metadata_probe._main()
         if not was_open:
             environment.close_environment(path)
         return subprocess.CompletedProcess(command, code, said.getvalue(), "")

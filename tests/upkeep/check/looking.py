@@ -10,14 +10,16 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import chains, directories
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.upkeep.check.bucket import BucketCheck, ChangedObjects
+from tierfs.upkeep.check.bucket import BucketCheck
+from tierfs.upkeep.check.changed_objects import ChangedObjects
 from tierfs.upkeep.check.files import FileCheck
 from tierfs.upkeep.check.findings import Finding
 from tierfs.upkeep.check.journal import JournalCheck
-from tierfs.upkeep.check.metadata import Totals, check_metadata
-from tierfs.upkeep.check.objects import ObjectTable
+from tierfs.upkeep.check.metadata import check_metadata
+from tierfs.upkeep.check.object_table import ObjectTable
 from tierfs.upkeep.check.scrub.scrub import Scrubber
 from tierfs.upkeep.check.scrub.verify import DeepCheck
+from tierfs.upkeep.check.segments import Totals
 
 
 def findings(store: TestStore) -> list[Finding]:

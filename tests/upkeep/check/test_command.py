@@ -15,7 +15,7 @@ from tests.conftest import Bucket
 from tierfs.app.store import open_store
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.tables import LOCATIONS
-from tierfs.faces.cli.commands import check_inspect as command
+from tierfs.faces.cli.commands import check as command
 from tierfs.faces.cli.main import cli
 
 NOBODY_LISTENS = "http://127.0.0.1:9"

@@ -12,7 +12,7 @@ from tests.stores import TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, flip_cold, scrubber
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
-from tierfs.upkeep.check.bucket import ChangedObjects
+from tierfs.upkeep.check.changed_objects import ChangedObjects
 from tierfs.upkeep.check.findings import Kind, Severity
 from tierfs.upkeep.check.scrub.verify import Verifier
 

@@ -18,7 +18,7 @@ from tierfs.app.store import open_store
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
-from tierfs.upkeep.check import places
+from tierfs.upkeep.check import metadata_probe
 from tierfs.upkeep.check.findings import Kind, Severity
 from tierfs.upkeep.holder.lock import HeldElsewhere, hold
 
@@ -167,7 +167,7 @@ ENDS = {
 def test_a_reader_that_ends_for_another_reason_accuses_nothing(
     path: Path, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places.processes, "python", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(Unavailable, match="could not be checked") as caught:
         fsck(path)
     assert "recover" not in f"{caught.value} {caught.value.remedy}"
@@ -179,6 +179,6 @@ def test_a_single_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monk
         "open(sys.argv[1], 'w').close(); first and os.kill(os.getpid(), 11)"
     )
     once = [sys.executable, "-c", program, str(tmp_path / "once")]
-    monkeypatch.setattr(places.processes, "python", lambda *_: once)
+    monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: once)
     assert fsck(path)[0] == []
     assert (tmp_path / "once").exists()

@@ -10,7 +10,7 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
 from tests.upkeep.check.looking import deep_findings, flip_local
-from tierfs.app import fsck
+from tierfs.app import repair_tools
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import WrongColdTier
@@ -103,9 +103,9 @@ def test_the_cold_tier_is_proved_once_for_many_mends(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(JournalCheck, "is_ours", count)
     with open_store(tmp_path / "store") as store:
-        tools = fsck.tools(store, lambda *_: False)
+        tools = repair_tools.tools(store, lambda *_: False)
         assert tools.cold() is tools.cold()
         assert len(proofs) == 1
-        monkeypatch.setattr(fsck, "PROOF_S", -1.0)
+        monkeypatch.setattr(repair_tools, "PROOF_S", -1.0)
         tools.cold()
         assert len(proofs) == 2

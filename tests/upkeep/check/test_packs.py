@@ -23,7 +23,7 @@ from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering.packs import format as packs
 from tierfs.upkeep.check.findings import Kind
 from tierfs.upkeep.check.repair.checksums import mend_checksums
-from tierfs.upkeep.check.repair.mender import Unrecorded
+from tierfs.upkeep.check.repair.unrecorded import Unrecorded
 from tierfs.upkeep.check.scrub.verify import Verifier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}

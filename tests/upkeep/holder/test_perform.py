@@ -26,8 +26,10 @@ from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import RequestRecord
 from tierfs.engine.metadata.tables import REQUESTS
 from tierfs.tiering.offload_command import OffloadReport
-from tierfs.upkeep.holder import requests, verbs
+from tierfs.upkeep.holder import perform as performing
+from tierfs.upkeep.holder import requests
 from tierfs.upkeep.holder.lock import hold
+from tierfs.upkeep.holder.perform import perform, request
 from tierfs.upkeep.holder.verbs import (
     ACCEPT_LOSS,
     BEFORE,
@@ -43,8 +45,6 @@ from tierfs.upkeep.holder.verbs import (
     VERBS,
     Options,
     Verb,
-    perform,
-    request,
 )
 
 pytestmark = pytest.mark.timeout(60)
@@ -90,7 +90,7 @@ class Command(threading.Thread):
 
 def served(store: TestStore, command: Command) -> RequestRecord:
     """The request of a command, carried out by a holder."""
-    server = verbs.server(store.cold_work())
+    server = performing.server(store.cold_work())
     with hold(store.paths.holder, store.clock):
         command.ask()
         asked = server.next()
@@ -106,7 +106,7 @@ def rows(store: TestStore) -> int:
 
 
 def test_the_holder_performs_a_request_and_its_answer_arrives(store: TestStore) -> None:
-    server = verbs.server(store.cold_work())
+    server = performing.server(store.cold_work())
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.ask()
@@ -130,7 +130,7 @@ def test_the_holders_error_is_the_commands(store: TestStore) -> None:
 def test_what_a_full_disk_kept_from_being_answered_is_done_again(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = verbs.server(store.cold_work())
+    server = performing.server(store.cold_work())
     number = requests.submit(store.metadata, "offload", "s", {})
     taken = server.next()
     assert taken is not None
@@ -155,7 +155,7 @@ def test_a_request_whose_taking_may_have_been_written_is_taken_again(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit that marks it as running happened, and failed as far as the server knows."""
-    server = verbs.server(store.cold_work())
+    server = performing.server(store.cold_work())
     number = requests.submit(store.metadata, "offload", "s", {})
     take_next = requests.take_next
 
@@ -305,7 +305,7 @@ def test_a_holder_at_work_is_named_only_if_it_was_stopped(
     expected_warnings: list[str],
 ) -> None:
     expected_warnings.append("has not answered")
-    monkeypatch.setattr(verbs, "_is_stopped", lambda _: stopped)
+    monkeypatch.setattr(performing, "_is_stopped", lambda _: stopped)
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.ask()

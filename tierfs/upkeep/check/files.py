@@ -19,7 +19,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.upkeep.check.findings import UNREACHABLE, Finding, Kind, Mend, Severity
-from tierfs.upkeep.check.objects import ObjectTable
+from tierfs.upkeep.check.object_table import ObjectTable
 from tierfs.upkeep.check.repair.checksums import Located, locate
 
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH

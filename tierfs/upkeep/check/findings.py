@@ -7,6 +7,12 @@ from enum import IntEnum, StrEnum
 
 from tierfs.base.words.types import ByteRange, Tier
 
+# Remedy for metadata that only another copy can restore.
+RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a backup: tierfs restore"
+
+# Remedy for a place where nothing can be reached.
+UNREACHABLE = "check that the right one is mounted; nothing there counts as lost; segments gone for good: tierfs rm"
+
 
 class Severity(IntEnum):
     """Severity of a finding."""
@@ -88,14 +94,6 @@ class Mend(StrEnum):
     WRITE_CHECKPOINT = "write a checkpoint"
     WRITE_AGAIN = "write the object again"
     RESTORE_ENTRIES = "take the entries from their copy in the bucket"
-
-
-# Remedy for metadata that only another copy can restore.
-RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a backup: tierfs restore"
-
-
-# Remedy for a place where nothing can be reached.
-UNREACHABLE = "check that the right one is mounted; nothing there counts as lost; segments gone for good: tierfs rm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tierfs.engine.metadata.tables import (
 )
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Mend, Severity
-from tierfs.upkeep.check.objects import ObjectTable
+from tierfs.upkeep.check.object_table import ObjectTable
 
 
 @dataclass(slots=True)

@@ -1,39 +1,37 @@
-"""The status of a store: tiers, backlog, journal, garbage and the holder, from one snapshot; and its warnings.
-
-`local_only` lists the bytes that are on this disk alone: local ones of which the bucket's journal names no good copy. A
-fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
-"""
+"""The status of a store: tiers, backlog, journal, garbage and the holder, from one snapshot."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tierfs.base.bytes import ranges
-from tierfs.base.system.clock import TOLERANCE_S, ClockReading
+from tierfs.base.system.clock import ClockReading
 from tierfs.base.system.metrics import MetricName
-from tierfs.base.words import names
-from tierfs.base.words.errors import TierfsError, WrongColdTier
-from tierfs.base.words.types import ByteRange, ChunkState, Tier
+from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.engine.metadata import chains, directories, store_ownership, tables
+from tierfs.engine.metadata import directories, store_ownership, tables
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
-from tierfs.engine.metadata.journal_state import Fencer, JournalState
-from tierfs.engine.metadata.records import LocationRecord, SegmentRecord, StoreRecord
+from tierfs.engine.metadata.journal_state import Fencer
+from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import Sums, recount
 from tierfs.engine.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments.endangered import Endangered, endangered
 from tierfs.tiering import quota
-from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.upkeep.holder import lock, requests
 from tierfs.upkeep.holder.failures import QUOTA
 from tierfs.upkeep.holder.lock import Holder
+from tierfs.upkeep.holder.store_warnings import clock_warning, quota_warning, standing_warnings
 from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait
+
+_MS_PER_S = 1000
+_MAX_ERRORS = 5
+
+# Rows of garbage searched for errors: some 80 ms.
+_MAX_ROWS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +73,6 @@ class BacklogStatus:
     """On the local disk alone too, but no policy moves them: they wait for nothing."""
     reasons: tuple[BacklogReason, ...] = ()
     """All of these bytes by reason, as far as they were asked for."""
-
-
-_MS_PER_S = 1000
 
 
 def samples_of(
@@ -180,11 +175,6 @@ class StoreStatus:
     adoptions: tuple[AdoptionStatus, ...] = ()
 
 
-_MAX_ERRORS = 5
-# Rows of garbage searched for errors: some 80 ms.
-_MAX_ROWS = 5000
-
-
 def store_status(
     metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path, unknown_owner: TierfsError | None = None
 ) -> StoreStatus:
@@ -198,7 +188,7 @@ def store_status(
         holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
         left = 0 if holder is not None or not intents else _abandoned(txn, intents)
         use = quota.use_of(txn, totals)
-        warnings = _warnings(store, location, txn.store, unknown_owner)
+        warnings = standing_warnings(store, location, txn.store, unknown_owner)
         warnings += tuple(quota_warning(use, txn.get(FAILURES, QUOTA.encode())))
         warnings += tuple(clock_warning(ClockReading.of(metadata.clock), txn.store))
         return StoreStatus(
@@ -299,119 +289,8 @@ def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
     yield from (record.last_error for record in islice(rows, wanted))
 
 
-def _warnings(
-    store: Path, location: LocationRecord | None, record: StoreRecord, unknown_owner: TierfsError | None
-) -> tuple[str, ...]:
-    warnings: list[str] = []
-    if record.journal.fenced_by_epoch:
-        warnings.append(str(store_ownership.fenced(record)))
-    cold_url = location.url if location is not None else None
-    if isinstance(unknown_owner, WrongColdTier):
-        warnings.append(f"{unknown_owner}; {unknown_owner.remedy}")
-    elif unknown_owner is not None:
-        warnings.append(f"whether the bucket is still this store's is unknown: {unknown_owner}")
-    elif record.journal.wrong_place:
-        warnings.append(record.journal.wrong_place)
-    shared = shared_filesystem_warning(store, cold_url)
-    if shared:
-        warnings.append(shared)
-    advisory = advisory_fence_warning(location)
-    if advisory:
-        warnings.append(advisory)
-    warnings += kept_objects_warning(location, record.journal)
-    return tuple(warnings)
-
-
-def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str]:
-    """Return that nothing is offloaded any more, if the quota of the cold tier is why."""
-    if not use.keeps_out(refused):
-        return []
-    return [f"the cold tier holds {use}: nothing is offloaded, and this disk fills; {quota.REMEDY}"]
-
-
-def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
-    """Return why timed deletions wait although nothing fails: the clock was set, back or ahead, since a change."""
-    behind_s = (record.last_wall_ms - now.wall_ms) // 1000
-    ahead_s = (record.clock_seen.ahead_ms(now) or 0) // 1000
-    if behind_s > TOLERANCE_S:
-        off = f"{behind_s:,} s behind the store's newest change"
-    elif ahead_s > TOLERANCE_S:
-        off = f"{ahead_s:,} s ahead of the time since this machine's boot"
-    else:
-        return []
-    return [f"the clock is {off}: set it, or if it is right now: {ACCEPT}"]
-
-
-def advisory_fence_warning(location: LocationRecord | None) -> str | None:
-    """Return why a second owner of the bucket would go unnoticed, or None."""
-    if location is None or location.create_only_put:
-        return None
-    if location.url.startswith("s3:"):
-        return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
-    return "the place replaces names that are taken: only an advisory lease keeps two owners apart"
-
-
-def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
-    """Return what stays in the bucket because the key may not delete."""
-    if state is not None and state.superseded_kept:
-        kept = f"{state.superseded_kept:,} superseded objects of the journal"
-        return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
-    if location is None or not location.keeps_objects:
-        return []
-    return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
-
-
 def _address(location: LocationRecord | None) -> dict[str, str]:
     if location is None:
         return {}
     parts = {"endpoint_url": location.endpoint_url, "region": location.region, "profile": location.profile}
     return {name: value for name, value in parts.items() if value}
-
-
-def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
-    """Return why a cold tier in a directory is no protection, or None."""
-    if cold_url is None:
-        return "there is no cold tier: this disk holds the only copy"
-    if not cold_url.startswith("file:"):
-        return None
-    cold = store / names.to_os(cold_url.removeprefix("file:"))
-    try:
-        shared = os.stat(store).st_dev == os.stat(cold).st_dev
-    except OSError as exc:
-        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
-    if shared:
-        return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOnly:
-    """A run of a segment's bytes that is on this disk alone."""
-
-    segment: str
-    start: int
-    end: int
-
-
-def local_only(txn: ReadTransaction) -> Iterator[LocalOnly]:
-    """Yield every such run of every segment that was not removed, by segment and offset, from cursors."""
-    for _, segment in txn.scan(SEGMENTS):
-        if segment.local.count:
-            name = directories.path_of(txn, segment.parent_id, segment.name)
-            if names.is_removed(name):
-                continue  # a person removed it, and a fenced store restores nothing
-            for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
-                yield LocalOnly(name, run.start, run.end)
-
-
-def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
-    """Yield the local ranges of a segment, cut to it: a chunk may begin before its segment, whose head was cut."""
-    chunks = chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset)
-    return ranges.intersect((chunk.range for chunk in chunks if not chunk.lost), (segment.range,))
-
-
-def _named_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
-    published = txn.store.journal.published_sequence
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
-        if chunk.state is ChunkState.GOOD and chains.object_of(txn, chunk).linked_sequence <= published:
-            yield chunk.range

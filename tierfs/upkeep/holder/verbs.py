@@ -1,29 +1,16 @@
-"""The table of cold verbs, all that a command may ask of the store's holder, and their performance.
+"""The table of cold verbs: all that a command may ask of the store's holder.
 
 A new verb is one row here, with its work in ColdWork, and the command that performs it. Names, options and the fields
 of results are written to request rows, which a holder of another version reads: they never change.
-
-`perform` does a verb here when no process holds the store, else it lets the holder do it (`server`), with the same
-result or error. A holder that dies meanwhile is no failure: the next one takes the request, or this process does the
-work itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from tierfs.base.bytes.progress import OnProgress, unseen
-from tierfs.base.system import processes
-from tierfs.base.system.clock import Clock
-from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.errors import Conflict, InvalidRequest
-from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.holder_records import RequestRecord
-from tierfs.engine.metadata.store import MetadataStore
+from tierfs.base.bytes.progress import OnProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments.positions import Position
 from tierfs.tiering.backup.segment import SegmentRestored
@@ -32,9 +19,6 @@ from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.tiering.part import MovedPart
-from tierfs.upkeep.holder import lock, requests
-from tierfs.upkeep.holder.lock import HeldElsewhere
-from tierfs.upkeep.holder.requests import RequestServer
 from tierfs.upkeep.holder.switch import Switched
 from tierfs.upkeep.holder.work import ColdWork, EvictReport
 
@@ -153,92 +137,3 @@ def _position(text: str | None) -> Position | None:
 def _part(options: Options) -> MovedPart:
     before = options.get(BEFORE_OFFSET)
     return MovedPart(None if before is None else int(before), int(options.get(KEEP, "0")))
-
-
-_NO_OPTIONS: Options = {}
-
-
-class OpenStore(Protocol):
-    """The part of an open store that a verb needs."""
-
-    paths: StorePaths
-    clock: Clock
-    metadata: MetadataStore
-
-    def cold_work(self, what: str) -> ColdWork:
-        """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
-
-
-@contextmanager
-def holding(store: OpenStore, what: str) -> Iterator[ColdWork]:
-    """Hold the store inside the block, and resolve first what a crash left.
-
-    Raises HeldElsewhere naming the present holder, and NoColdTier naming `what`.
-    """
-    work = store.cold_work(what)
-    with lock.hold(store.paths.holder, store.clock):
-        work.resolve_crashed()
-        yield work
-
-
-def perform(
-    store: OpenStore, verb: Verb[R], path: str, options: Options = _NO_OPTIONS, report: OnProgress = unseen
-) -> R:
-    """Do `verb` below `path`, here or by the holder, and wait for it. Raises what the work raises.
-
-    Raises NoColdTier.
-    """
-    if DRY_RUN in options:
-        return verb.run(store.cold_work(verb.name), path, options, report)
-    do_it_here = partial(_do_it_here, store, verb, path, options, report)
-    try:
-        return do_it_here()
-    except HeldElsewhere:
-        number = requests.submit(store.metadata, verb.name, path, options)
-    is_stopped = partial(_is_stopped, store)
-    return requests.wait_for(store.metadata, number, verb.result, report, do_it_here, HeldElsewhere, is_stopped)
-
-
-def _is_stopped(store: OpenStore) -> bool:
-    holder = lock.current(store.paths.holder)
-    return holder is not None and processes.is_stopped(holder.pid)
-
-
-def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO_OPTIONS) -> int:
-    """Ask the holder for `verb` below `path` and do not wait; return the request's number.
-
-    Raises Conflict when no process holds the store, NotFound for a missing path.
-    """
-    if lock.current(store.paths.holder) is None:
-        raise Conflict("no process holds the store, so none would carry it out", remedy="leave out --no-wait")
-    with store.metadata.read() as txn:
-        directories.must_find(txn, path)
-    return requests.submit(store.metadata, verb.name, path, options)
-
-
-def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, report: OnProgress) -> R:
-    with holding(store, verb.name) as work:
-        return verb.run(work, path, options, report)
-
-
-def uploads(request: RequestRecord) -> bool:
-    """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""
-    return request.verb in VERBS and VERBS[request.verb].uploads
-
-
-def server(work: ColdWork) -> RequestServer:
-    """Return what carries out verbs in the holder; it answers one that it does not know with InvalidRequest."""
-
-    def takes(request: RequestRecord) -> bool:
-        # With another address by now this holder is about to begin anew, and then carries out what waits.
-        return request.verb != requests.WARM_UP and work.publisher.is_in_place()
-
-    def carry_out(request: RequestRecord, report: OnProgress) -> Any:
-        verb = VERBS.get(request.verb)
-        if verb is None:
-            raise InvalidRequest(
-                f"the store's holder does not know {request.verb!r}", remedy="restart its mount or daemon"
-            )
-        return verb.run(work, request.path, request.options, report)
-
-    return RequestServer(work.metadata, takes, carry_out)

@@ -32,6 +32,9 @@ _MS_PER_S = 1000
 # Segments that a summary looks at, where policies differ between directories: half a second.
 _MOST_SEGMENTS = 200_000
 
+# Policies that move bytes to the cold tier.
+_MOVERS = frozenset({"offload_after", "offload_above_bytes"})
+
 
 class Wait(StrEnum):
     """The kind of a reason; JSON has it beside the words."""
@@ -272,9 +275,6 @@ class _Rule:
             return cls(None)
         return cls(policies, (policies.values.offload_after_s or 0) * _MS_PER_S)
 
-
-# Policies that move bytes to the cold tier.
-_MOVERS = frozenset({"offload_after", "offload_above_bytes"})
 
 _GROWING = Cause(Wait.GROWING, "appended to: until chunk_bytes or chunk_age")
 

@@ -25,7 +25,7 @@ from tierfs.tiering.offload_queue import ObjectKey, key_of
 from tierfs.tiering.planner import MOST_EVICTIONS, Actions, Backlog, Planner
 from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
-from tierfs.upkeep.holder import verbs
+from tierfs.upkeep.holder import perform
 from tierfs.upkeep.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, QUOTA, look, of_object, of_segment
 from tierfs.upkeep.holder.status import BacklogStatus
 from tierfs.upkeep.holder.tasks import Task, TaskLoop, TaskOutcome
@@ -86,7 +86,7 @@ class BackgroundWriter:
         below_bytes = work.settings.pack_below_bytes
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
         self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(of_object(key)))
-        self._server = verbs.server(work)
+        self._server = perform.server(work)
         self._uploads = _Uploads()
         self._send, self._receive = trio.open_memory_channel[Group](0)
         self._current = True
@@ -318,7 +318,7 @@ class BackgroundWriter:
         if not self._server.may_have_next:
             return
         while (request := await self._in_thread(self._server.next)) is not None:
-            self._uploads.paused = verbs.uploads(request)
+            self._uploads.paused = perform.uploads(request)
             while self._uploads.paused and self._uploads.running:
                 await self._uploads.changed.wait()
             try:

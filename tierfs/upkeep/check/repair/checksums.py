@@ -21,7 +21,7 @@ from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.upkeep.check.findings import FindingPlace
-from tierfs.upkeep.check.metadata import segment_name
+from tierfs.upkeep.check.segments import segment_name
 
 
 def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: ObjectId) -> str | None:

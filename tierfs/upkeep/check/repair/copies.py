@@ -27,6 +27,9 @@ from tierfs.upkeep.check.repair.rows import CHANGED
 from tierfs.upkeep.check.scrub.pieces import pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
 
+# Whether so many bytes of the segment of this name, of which no copy proves right, may be recorded as lost.
+MayLose = Callable[[str, int], bool]
+
 
 @dataclass(slots=True)
 class Copies:
@@ -72,10 +75,6 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace
         copies.good[piece.placed.object.tier].extend(ranges.gaps(piece.range, checked.bad))
     copies.good = {tier: ranges.union(good) for tier, good in copies.good.items()}
     return copies
-
-
-# Whether so many bytes of the segment of this name, of which no copy proves right, may be recorded as lost.
-MayLose = Callable[[str, int], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
-from tierfs.upkeep.check.metadata import segment_name
 from tierfs.upkeep.check.repair.checksums import copied
 from tierfs.upkeep.check.scrub.copy_reader import Checked, Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.segments import segment_name
 from tierfs.upkeep.check.unchunked import defect, of_segment
 
 
