@@ -72,14 +72,14 @@ def in_spark(names: Iterable[str]) -> list[str]:
 
 def test_options_of_spark_are_documented_and_exist() -> None:
     pytest.importorskip("pyspark")
-    from tierfs.pipeline.spark import options, write_options
+    from tierfs.pipeline.spark import options, stream_options, write_options
 
     read, written = set(options._READ_OPTIONS), {*write_options._WRITE_OPTIONS, *write_options._STREAM_OPTIONS}
     assert options_in("## Options", "## Streams") - read == set()
-    assert options_in("## Streams", "## Writing") - read - set(options.STREAM_OPTIONS) == set()
+    assert options_in("## Streams", "## Writing") - read - set(stream_options.STREAM_OPTIONS) == set()
     assert options_in("## Writing", "## Streaming sink") - written == set()
     of_spark = {"paths", "queryName"}  # which Spark itself sets
-    assert in_spark(sorted((read | written | set(options.STREAM_OPTIONS)) - of_spark)) == []
+    assert in_spark(sorted((read | written | set(stream_options.STREAM_OPTIONS)) - of_spark)) == []
     assert any(title.startswith("| option ") for title, _ in tables(SPARK))
 
 

@@ -23,7 +23,7 @@ from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, Tier
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
-from tierfs.pipeline.scan.batches import EntryBatch, read_entries
+from tierfs.pipeline.scan.entry_batches import EntryBatch, read_entries
 from tierfs.pipeline.scan.extents import PlaceConnections
 from tierfs.pipeline.scan.fetching import ScanFetcher
 from tierfs.pipeline.scan.planning import Partition, Reach, Sizes

@@ -27,22 +27,20 @@ from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS as OBJECTS_TABLE
-from tierfs.pipeline.scan import extents, in_flight
+from tierfs.pipeline.scan import extents, task_patience
+from tierfs.pipeline.scan.buffers import REQUEST_BYTES, Buffers
 from tierfs.pipeline.scan.fetching import ScanFetcher, ScannedLedger, ScanSource
 from tierfs.pipeline.scan.in_flight import (
     AROUND_BYTES,
-    DEADLINE_S,
     FIRST_STEP_BYTES,
     LOCAL_STEP_BYTES,
     MOST_AHEAD,
     NEAR_AHEAD,
     NEAR_STEP_BYTES,
-    REQUEST_BYTES,
-    Buffers,
     InFlight,
-    TaskPatience,
 )
 from tierfs.pipeline.scan.line_format import LineFormat
+from tierfs.pipeline.scan.task_patience import DEADLINE_S, TaskPatience
 
 DATA = random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
 NEAR_S = 0.002
@@ -112,7 +110,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
     """Pauses are short, and told."""
-    monkeypatch.setattr(in_flight, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(task_patience, "_LONGEST_PAUSE_S", 0.01)
     expected_warnings.append("waiting up to .* s for a tier that does not answer: cannot reach http://server")
 
 
@@ -167,7 +165,7 @@ def test_pauses_end_at_the_deadline_of_their_outage() -> None:
 
 def test_an_answer_of_another_thread_while_one_begins_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = TaskPatience(ManualClock())
-    monkeypatch.setattr(in_flight.log, "warning", lambda *_: patience.answered())
+    monkeypatch.setattr(task_patience.log, "warning", lambda *_: patience.answered())
     assert patience.pause(AWAY)
 
 

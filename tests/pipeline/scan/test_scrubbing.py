@@ -21,7 +21,8 @@ from tierfs.engine.metadata import chains, directories
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.segments.ledgers import make
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
-from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of, wanted_segments, waves
+from tierfs.pipeline.scan.scrub_waves import wanted_segments, waves
+from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of
 from tierfs.pipeline.scan.selection import place_of
 from tierfs.upkeep.check.scrub.copy_reader import Fault
 from tierfs.upkeep.check.scrub.scrub import Scrubber

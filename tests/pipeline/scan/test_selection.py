@@ -17,7 +17,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.scan import globs
-from tierfs.pipeline.scan.partition_directories import parse_conditions
+from tierfs.pipeline.scan.partition_conditions import parse_conditions
 from tierfs.pipeline.scan.selection import Selection, explain_nothing, select
 
 PARTS = (

@@ -28,7 +28,8 @@ from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
 from tierfs.engine.segments import ledgers, trash
-from tierfs.pipeline.scan.batches import read_blocks, read_entries
+from tierfs.pipeline.scan.block_batches import read_blocks
+from tierfs.pipeline.scan.entry_batches import read_entries
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
 from tierfs.pipeline.scan.fetching import ScanFetcher
 from tierfs.pipeline.scan.line_format import Separator
@@ -309,10 +310,10 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
     append(store, "a", b"one\nhalf")
     query = Query(store)
     query.trigger()
-    monkeypatch.setattr("tierfs.pipeline.scan.stream.select", lambda *_: pytest.fail("listed"))
+    monkeypatch.setattr("tierfs.pipeline.scan.stream_listing.select", lambda *_: pytest.fail("listed"))
     append(store, "a", b" of")
     assert query.trigger() is None
-    monkeypatch.setattr("tierfs.pipeline.scan.stream.ScanFetcher", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("tierfs.pipeline.scan.driver_reader.ScanFetcher", lambda *_: pytest.fail("read"))
     monkeypatch.setattr("tierfs.pipeline.scan.stream.advance", lambda *_: pytest.fail("looked"))
     assert query.trigger() is None
 

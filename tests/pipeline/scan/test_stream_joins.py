@@ -13,7 +13,8 @@ from tierfs.app.dump import dump_segment
 from tierfs.base.bytes import joins
 from tierfs.base.words.errors import DataLoss
 from tierfs.pipeline.scan.selection import Selection
-from tierfs.upkeep.holder.verbs import ACCEPT_LOSS, LOAD, flags, perform
+from tierfs.upkeep.holder.perform import perform
+from tierfs.upkeep.holder.verbs import ACCEPT_LOSS, LOAD, flags
 
 __all__ = ["store"]
 

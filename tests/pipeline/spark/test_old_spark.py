@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.pipeline import commands as pipeline
 from tierfs.pipeline import spark as ours
+from tierfs.pipeline.commands import job
 from tierfs.pipeline.spark import errors, unknown_options
 from tierfs.pipeline.spark.errors import TierfsException
-from tierfs.pipeline.spark.options import ReadOptions, StreamOptions
+from tierfs.pipeline.spark.options import ReadOptions
+from tierfs.pipeline.spark.stream_options import StreamOptions
 from tierfs.pipeline.spark.write_options import WriteOptions
 
 PLACE = {"store": "/srv/store", "path": "logs"}
@@ -21,7 +22,7 @@ def test_a_spark_without_sources_in_python_is_named(monkeypatch: pytest.MonkeyPa
     with pytest.raises(TierfsException, match=needs):
         ours.register(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="tierfs pipeline needs PySpark 4"):
-        pipeline._check_output(None)
+        job.check_output(None)
 
 
 READS = {

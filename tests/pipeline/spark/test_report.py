@@ -18,7 +18,8 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.pipeline.report import GIB, Prices, age_of, make_report
-from tierfs.pipeline.spark.jobs.report import html, result_of
+from tierfs.pipeline.spark.jobs.report import result_of
+from tierfs.pipeline.spark.jobs.report_page import html
 
 HOUR_MS = 3_600_000
 

@@ -22,8 +22,8 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.engine.segments import ledgers
 from tierfs.pipeline.spark.columns import full_schema
 from tierfs.pipeline.spark.errors import TierfsException
-from tierfs.pipeline.spark.options import StreamOptions
 from tierfs.pipeline.spark.row_types import RowType
+from tierfs.pipeline.spark.stream_options import StreamOptions
 from tierfs.pipeline.spark.stream_reader import TierfsStreamReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]

@@ -28,8 +28,9 @@ from tierfs.pipeline.spark import errors, writer
 from tierfs.pipeline.spark.columns import full_schema
 from tierfs.pipeline.spark.row_types import RowType
 from tierfs.pipeline.spark.source import TierfsDataSource
+from tierfs.pipeline.spark.write_columns import Columns
 from tierfs.pipeline.spark.write_options import WriteOptions
-from tierfs.pipeline.spark.writer import Columns, TaskResult, begin, write_batches
+from tierfs.pipeline.spark.writer import TaskResult, begin, write_batches
 
 TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
 LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()

@@ -19,8 +19,9 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding,
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.pipeline.scan.buffers import BUFFERS
 from tierfs.pipeline.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.pipeline.scan.in_flight import BUFFERS, StepOf
+from tierfs.pipeline.scan.in_flight import StepOf
 from tierfs.pipeline.scan.task_reader import TaskReader, run_holding
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 

@@ -22,6 +22,21 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Lines are split in blocks of about this (measured: 8 MiB are a tenth slower).
 BLOCK_BYTES = MIB
 
+# Arrow's names of codecs, by the ends of names by which Spark's text source knows them, in any case (tried with 4.3.0:
+# .GZ, .gzip, .zstd and .Deflate are decompressed by path, .z, .tgz, .bzip2 and .zlib are not). Arrow's gzip also reads
+# the streams of zlib that Hadoop calls deflate.
+CODECS = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".deflate": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+
+# Hadoop's own forms of these, which Arrow does not read.
+UNREAD_CODECS = {".lz4": "lz4", ".snappy": "snappy"}
+
 
 @dataclass(frozen=True, slots=True)
 class Separator:
@@ -115,22 +130,6 @@ class Mode(StrEnum):
     """Keep them: unchanged in UTF-8, else with replacement characters."""
     DROPMALFORMED = "DROPMALFORMED"
     FAILFAST = "FAILFAST"
-
-
-# Arrow's names of codecs, by the ends of names by which Spark's text source knows them, in any case (tried with 4.3.0:
-# .GZ, .gzip, .zstd and .Deflate are decompressed by path, .z, .tgz, .bzip2 and .zlib are not). Arrow's gzip also reads
-# the streams of zlib that Hadoop calls deflate.
-CODECS = {
-    ".gz": "gzip",
-    ".gzip": "gzip",
-    ".deflate": "gzip",
-    ".bz2": "bz2",
-    ".zst": "zstd",
-    ".zstd": "zstd",
-}
-
-# Hadoop's own forms of these, which Arrow does not read.
-UNREAD_CODECS = {".lz4": "lz4", ".snappy": "snappy"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from operator import attrgetter
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange
-from tierfs.pipeline.scan import batches
-from tierfs.pipeline.scan.batches import Lines, unpacked
+from tierfs.pipeline.scan import line_batches
+from tierfs.pipeline.scan.block_batches import unpacked
 from tierfs.pipeline.scan.extents import Extent, clip
 from tierfs.pipeline.scan.fetching import ScanFetcher, WantedRequest
+from tierfs.pipeline.scan.line_batches import Lines
 from tierfs.pipeline.scan.line_format import BLOCK_BYTES, BYTE_ORDER_MARK, UTF_8, LineFormat, Mode
 from tierfs.pipeline.scan.planning import Part, Partition
 
@@ -149,7 +150,7 @@ class _PartReader:
         for block in blocks:
             data += block
             self._require_short(len(data), self.part.owned.start)
-        return self._in_encoding(batches.one_line(bytes(data), self.part.owned.start))
+        return self._in_encoding(line_batches.one_line(bytes(data), self.part.owned.start))
 
     def feed(self, view: bytes | memoryview) -> Iterator[Lines]:
         """Take the next bytes and yield the lines that are now complete. Keeps nothing of `view`."""
@@ -249,7 +250,7 @@ class _PartReader:
         self._at += len(text)
         if at == 0 and text.startswith(BYTE_ORDER_MARK) and self._form.encoding == UTF_8:
             text, at = text[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
-        lines = batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
+        lines = line_batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
         self._require_short_lines(lines, at)
         return self._in_encoding(lines)
 
@@ -258,19 +259,19 @@ class _PartReader:
         if form.encoding != UTF_8:
             errors = "strict" if form.mode is Mode.FAILFAST else "replace"
             try:
-                return batches.decoded(lines, form.encoding, errors)
+                return line_batches.decoded(lines, form.encoding, errors)
             except UnicodeDecodeError as exc:
                 name = printable(self.part.source.name)
                 first = lines.offsets[0].as_py()
                 raise DataLoss(f"segment {name}: a line after byte {first} is not {form.encoding}: {exc}") from exc
         if form.mode is Mode.FAILFAST:
-            return batches.checked(lines, printable(self.part.source.name))
-        return batches.without_malformed(lines) if form.mode is Mode.DROPMALFORMED else lines
+            return line_batches.checked(lines, printable(self.part.source.name))
+        return line_batches.without_malformed(lines) if form.mode is Mode.DROPMALFORMED else lines
 
     def _require_short_lines(self, lines: Lines, start: int) -> None:
         # Only the first line of a batch can be longer than a block.
         all_fit = self._form.max_line_bytes >= BLOCK_BYTES
-        self._require_short(batches.first_length(lines) if all_fit else batches.longest(lines), start)
+        self._require_short(line_batches.first_length(lines) if all_fit else line_batches.longest(lines), start)
 
     def _require_short(self, length_bytes: int, start: int) -> None:
         limit = self._form.max_line_bytes

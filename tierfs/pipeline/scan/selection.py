@@ -30,13 +30,8 @@ from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.scan import globs
 from tierfs.pipeline.scan.extents import Extent, Place, extents_of, with_blocks
 from tierfs.pipeline.scan.fetching import ScannedLedger
-from tierfs.pipeline.scan.partition_directories import (
-    PartitionCondition,
-    admits,
-    partition_value,
-    partition_values,
-    value_of,
-)
+from tierfs.pipeline.scan.partition_conditions import PartitionCondition, admits
+from tierfs.pipeline.scan.partition_directories import partition_value, partition_values, value_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, SegmentId
 
 VERSION = 1
-
 _NEW_CHECKPOINT = "begin with a new checkpoint location"
+NOWHERE: Mapping[int, JoinedAway] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,6 @@ class JoinedAway:
         return [
             f"segment {name}, read up to {position} of {self.length}, was concatenated to {target}, which is not read"
         ]
-
-
-NOWHERE: Mapping[int, JoinedAway] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.extents import Place, PlaceConnections
-from tierfs.pipeline.scan.in_flight import TaskPatience
+from tierfs.pipeline.scan.task_patience import TaskPatience
 from tierfs.reading.payloads import FindRun, Payloads
 from tierfs.reading.verified import VerifiedReader
 

@@ -85,7 +85,7 @@ def mount_at(path: str) -> View:
     try:
         from tierfs.base.system.places import mount_of
     except ImportError:  # an older tierfs on the executor
-        from tierfs.base.system.mounts import mount_of  # type: ignore[attr-defined, no-redef]
+        from tierfs.base.system.places import mount_of
 
     try:
         place = mount_of(Path(path))

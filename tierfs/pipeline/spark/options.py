@@ -1,15 +1,11 @@
-"""The options of `format("tierfs")`, checked: an unknown one is refused, so that a misspelt one never passes.
-
-The options of `readStream` are those of a read, and the beginning and pace of a stream.
-"""
+"""The options of a read by `format("tierfs")`, checked: an unknown one is refused, so a misspelt one never passes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeVar
@@ -21,10 +17,9 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ReadPriority
 from tierfs.pipeline.scan.line_format import LineFormat, Mode, Separator, require_encoding
-from tierfs.pipeline.scan.partition_directories import parse_conditions
+from tierfs.pipeline.scan.partition_conditions import parse_conditions
 from tierfs.pipeline.scan.planning import Sizes
 from tierfs.pipeline.scan.selection import Selection, Tail
-from tierfs.pipeline.scan.stream import Records, StreamRead
 from tierfs.pipeline.spark import catalog, unknown_options
 from tierfs.pipeline.spark.row_types import RowForm, RowType
 
@@ -34,6 +29,8 @@ E = TypeVar("E", bound=StrEnum)
 _CREDENTIALS = ("access", "secret", "token", "password", "credential")
 
 STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
+STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "maxFilesPerTrigger", "failOnDataLoss")
+
 _READ_OPTIONS = (
     *STORE_OPTIONS,
     *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
@@ -42,6 +39,7 @@ _READ_OPTIONS = (
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry", "startingTimestamp", "endingTimestamp"),
 )
+
 # Arrow's offsets have 32 bits.
 _MOST_BLOCK_BYTES = 1024 * MIB
 
@@ -327,115 +325,3 @@ def _binary(text: str) -> str:
     """Replace those of Spark's suffixes that count in 1024 there and in 1000 elsewhere: kb, mb, gb, tb."""
     stripped = text.strip().lower()
     return f"{stripped[:-1]}ib" if stripped.endswith(("kb", "mb", "gb", "tb")) else text
-
-
-STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "maxFilesPerTrigger", "failOnDataLoss")
-
-_RECORDS = {
-    RowType.LINES: Records.LINES,
-    RowType.BYTES: Records.BYTES,
-    RowType.ENTRIES: Records.ENTRIES,
-    RowType.MESSAGES: Records.ENTRIES,
-}
-
-_SHOWN = 100
-_DIGITS = 8
-
-
-class Starting(StrEnum):
-    """First offset of a stream without a checkpoint."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Options that only a stream has."""
-
-    starting: Starting
-    max_bytes: int | None
-    """Per trigger."""
-    max_segments: int | None
-    fail_on_data_loss: bool
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> Pace:
-        """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
-        given = Given(options, options)
-        limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
-        return cls(
-            starting=given.choice("startingOffsets", Starting, Starting.EARLIEST),
-            max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
-            max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
-            fail_on_data_loss=given.text("failOnDataLoss") is None or given.flag("failOnDataLoss"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """All options of a stream."""
-
-    read: ReadOptions
-    pace: Pace
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> StreamOptions:
-        """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
-        read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
-        _require_endless(read)
-        if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
-            raise InvalidRequest("a stream begins at startingTimestamp or at the latest offset", remedy="give one")
-        return cls(read, pace)
-
-    def stream_read(self) -> StreamRead:
-        """Return the read that the driver makes of the options."""
-        read = self.read
-        return StreamRead(
-            name=_name(read),
-            selection=read.selection,
-            records=_RECORDS[read.row_type],
-            lines=read.lines,
-            cold_only=read.tail is not Tail.LOCAL,
-            priority=read.priority,
-            fail_on_data_loss=self.pace.fail_on_data_loss,
-        )
-
-
-def _require_endless(read: ReadOptions) -> None:
-    """Raise InvalidRequest for options that need a read with an end."""
-    selection = read.selection
-    if read.row_type is RowType.SEGMENTS:
-        raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
-    if read.bounds.end_ms is not None:
-        raise InvalidRequest(
-            "a stream has no end, so no endingTimestamp", remedy="read a batch with spark.read, or filter rows"
-        )
-    if replace(read.bounds, start_ms=None) != Bounds():
-        raise InvalidRequest(
-            "a stream has no startOffset, startEntry, nor their ends", remedy="set startingOffsets or startingTimestamp"
-        )
-    if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
-        raise InvalidRequest(
-            "a stream cannot choose segments by modifiedAfter or modifiedBefore: it would pass those that change later",
-            remedy="leave them out, and filter rows",
-        )
-    if read.lines.whole:
-        raise InvalidRequest(
-            "a stream cannot read segments as one line: they grow", remedy="leave wholetext out, or read a batch"
-        )
-    if read.tail is Tail.ERROR:
-        raise InvalidRequest(
-            "a stream cannot refuse bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
-        )
-
-
-def _name(read: ReadOptions) -> str:
-    """Return the kind of rows, the paths, and a mark of everything else that positions depend on."""
-    selection, separator = read.selection, read.lines.separator.text
-    paths = ", ".join(sorted(selection.paths))
-    more: tuple[object, ...] = (paths, selection.recursive, selection.name_glob)
-    more += (separator if read.row_type is RowType.LINES else None, selection.conditions, selection.skips_hidden)
-    mark = hashlib.sha256(repr(more).encode()).hexdigest()[:_DIGITS]
-    shown = paths if len(paths) <= _SHOWN else f"{paths[:_SHOWN]}…"
-    return f"{_RECORDS[read.row_type]} of {shown or '/'} ({mark})"

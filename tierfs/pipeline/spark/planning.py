@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 # Segments in one partition of type `segments`.
 _ROWS_PER_PARTITION = 20_000
 
+# Returns the place of a time in the segment of a name.
+PlaceIn = Callable[[str, SegmentRecord, int], "TimePlace"]
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
@@ -108,7 +111,8 @@ def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPla
 
 def offload_tails(store: Store, options: ReadOptions) -> None:
     """Make every selected byte cold. Raises what offloading raises."""
-    from tierfs.upkeep.holder.verbs import OFFLOAD, perform  # nothing else of a read does cold work
+    from tierfs.upkeep.holder.perform import perform
+    from tierfs.upkeep.holder.verbs import OFFLOAD
 
     with store.metadata.read() as txn:
         selected = select(txn, options.selection)
@@ -135,10 +139,6 @@ def bounded(txn: ReadTransaction, segment: SegmentRecord, bounds: Bounds) -> Byt
     start = max(start, bounds.start_offset or 0)
     end = end if bounds.end_offset is None else min(end, bounds.end_offset)
     return ByteRange(min(start, segment.length), max(min(start, segment.length), end))
-
-
-# Returns the place of a time in the segment of a name.
-PlaceIn = Callable[[str, SegmentRecord, int], "TimePlace"]
 
 
 @contextmanager

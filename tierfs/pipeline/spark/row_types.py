@@ -24,6 +24,13 @@ from pyspark.sql.types import (
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.pipeline.scan.line_format import LineFormat
 
+_ENTRY: dict[str, DataType] = {
+    "ledger_id": LongType(),
+    "entry_id": LongType(),
+    "offset": LongType(),
+    "payload": BinaryType(),
+}
+
 
 class RowType(StrEnum):
     """The kind of a row."""
@@ -53,13 +60,6 @@ class SegmentRow:
     path: str
     record: SegmentRecord
 
-
-_ENTRY: dict[str, DataType] = {
-    "ledger_id": LongType(),
-    "entry_id": LongType(),
-    "offset": LongType(),
-    "payload": BinaryType(),
-}
 
 ROW_COLUMNS: dict[RowType, dict[str, DataType]] = {
     RowType.LINES: {"value": StringType(), "segment": StringType(), "offset": LongType()},

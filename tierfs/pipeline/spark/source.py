@@ -35,8 +35,9 @@ class TierfsDataSource(DataSource):
     def schema(self) -> StructType:
         """Return all columns of rows and of directories. Fails here for a store or path that does not exist."""
         with explained():
-            from tierfs.pipeline.spark.options import STREAM_OPTIONS, Pace, ReadOptions
+            from tierfs.pipeline.spark.options import STREAM_OPTIONS, ReadOptions
             from tierfs.pipeline.spark.planning import schema_of
+            from tierfs.pipeline.spark.stream_options import Pace
 
             options = ReadOptions.of(self.options, STREAM_OPTIONS)  # Spark does not say here which kind of read it is
             Pace.of(self.options)

@@ -29,9 +29,9 @@ from tierfs.pipeline.scan.stream import Stream
 from tierfs.pipeline.scan.stream_plan import StreamOffset
 from tierfs.pipeline.scan.stream_shares import NO_LIMIT, Limits
 from tierfs.pipeline.spark.errors import explained
-from tierfs.pipeline.spark.options import Starting, StreamOptions
 from tierfs.pipeline.spark.partitions import ExecutorReader, TierfsPartition, connections
 from tierfs.pipeline.spark.planning import finding_times, offload_tails, open_store, reach_of, require_schema
+from tierfs.pipeline.spark.stream_options import Starting, StreamOptions
 
 log = logging.getLogger(__name__)
 

@@ -19,17 +19,9 @@ from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.planning import open_store
+from tierfs.pipeline.spark.write_columns import Columns
 from tierfs.pipeline.spark.write_options import WriteOptions
-from tierfs.pipeline.spark.writer import (
-    Columns,
-    TaskResult,
-    abort,
-    begin,
-    commit,
-    require_append,
-    results,
-    write_batches,
-)
+from tierfs.pipeline.spark.writer import TaskResult, abort, begin, commit, require_append, results, write_batches
 
 
 class TierfsStreamWriter(DataSourceStreamArrowWriter):

@@ -17,8 +17,9 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger.unbatch import unbatch
 from tierfs.pipeline.spark import register
+from tierfs.pipeline.spark.jobs.result import Result
 from tierfs.pipeline.spark.jobs.table_run import UNNAMED, TableRun
-from tierfs.pipeline.spark.jobs.tasks import Result, explained, stages_watched
+from tierfs.pipeline.spark.jobs.tasks import explained, stages_watched
 from tierfs.pipeline.spark.options import ReadOptions
 from tierfs.pipeline.spark.planning import schema_of
 from tierfs.pipeline.spark.row_types import RowType

@@ -34,12 +34,20 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.segments.copied_directories import CopiedDirectories, name_of_copy
-from tierfs.pipeline.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
+from tierfs.pipeline.spark.jobs.result import Result
+from tierfs.pipeline.spark.jobs.tasks import Counter, TaskError, Tasks, error_text, explained
 from tierfs.tiering.batch_job import Written
 
 TASK_BYTES = 128 * MIB
 _OPEN_COST_BYTES = MIB
 _SHOWN = 3
+COLUMNS = {"segment": "string", "bytes": "long"}
+_STEP_BYTES = 4 * MIB
+
+# Segments of one commit.
+_MOST_KEYS = 100_000
+
+Uploaded = tuple[UploadedSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +143,6 @@ def _file(path: Path, name: str) -> SourceFile:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-COLUMNS = {"segment": "string", "bytes": "long"}
-
-_STEP_BYTES = 4 * MIB
-# Segments of one commit.
-_MOST_KEYS = 100_000
-
-Uploaded = tuple[UploadedSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)

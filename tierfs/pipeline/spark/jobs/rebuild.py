@@ -19,7 +19,8 @@ from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.pipeline.scan.extents import Place
 from tierfs.pipeline.scan.selection import place_of
-from tierfs.pipeline.spark.jobs.tasks import Counter, Result, Tasks
+from tierfs.pipeline.spark.jobs.result import Result
+from tierfs.pipeline.spark.jobs.tasks import Counter, Tasks
 from tierfs.pipeline.spark.partitions import connections
 from tierfs.tiering.adoption.ledger_read import told
 from tierfs.tiering.adoption.lost_rows import LostRows, lost_rows, rescan

@@ -18,21 +18,11 @@ from tierfs.engine.chunkstore.located import same_place
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.pipeline.scan.extents import Place
-from tierfs.pipeline.scan.scrubbing import (
-    PARTITION_BYTES,
-    WAVE_PARTITIONS,
-    CopyChecks,
-    CopyFault,
-    CopyPiece,
-    CopyReport,
-    Wanted,
-    joined,
-    report_of,
-    wanted_segments,
-    waves,
-)
+from tierfs.pipeline.scan.scrub_waves import PARTITION_BYTES, WAVE_PARTITIONS, Wanted, wanted_segments, waves
+from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
 from tierfs.pipeline.scan.selection import place_of
-from tierfs.pipeline.spark.jobs.tasks import Counter, Result, Tasks, slots_of
+from tierfs.pipeline.spark.jobs.result import Result
+from tierfs.pipeline.spark.jobs.tasks import Counter, Tasks, slots_of
 from tierfs.pipeline.spark.partitions import connections
 from tierfs.upkeep.check.places import Places
 from tierfs.upkeep.check.scrub.copy_reader import Fault

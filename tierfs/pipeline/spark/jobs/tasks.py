@@ -1,22 +1,18 @@
-"""Runs the tasks of a job, and holds the rows of its result.
+"""Runs the tasks of a job.
 
-Plain data is sent out, plain data returns, and an error of a task is raised as itself. The result has named columns,
-for a terminal, a data frame or a file. A session of Spark Connect has no RDDs, accumulators and stages: there tasks are
-rows of a data frame, and progress is not shown.
+Plain data is sent out, plain data returns, and an error of a task is raised as itself. A session of Spark Connect has
+no RDDs, accumulators and stages: there tasks are rows of a data frame, and progress is not shown.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import pickle
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -24,17 +20,15 @@ import pyarrow.parquet
 from py4j.protocol import Py4JError
 from pyspark import Accumulator
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tierfs.base.bytes.progress import OnProgress, Progress, unseen
 from tierfs.base.words.errors import InvalidRequest, TierfsError, Unavailable, named
-from tierfs.base.words.names import printable
 from tierfs.pipeline.spark.jobs.session import cause_of
 
 T = TypeVar("T")
 R = TypeVar("R")
-
 _LOOK_S = 0.5
 _MANY = 1_000_000
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
@@ -191,67 +185,3 @@ def error_text(error: TierfsError) -> str:
     """Return an error as the text of a TaskError."""
     document = {"kind": type(error).__name__, "message": str(error), "remedy": error.remedy}
     return f"tierfs error {json.dumps(document)}"
-
-
-_TYPES = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
-SUFFIXES = (".parquet", ".csv", ".json")
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Rows and sums of one job."""
-
-    columns: Mapping[str, str]
-    """Names and their types, in Spark's terms."""
-    rows: Sequence[tuple[Any, ...]]
-    summary: Mapping[str, Any] = field(default_factory=dict)
-
-    def data_frame(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as a data frame."""
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
-        return spark.createDataFrame(list(self.rows), ddl)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return rows and sums as one object."""
-        return {**self.summary, "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows]}
-
-    def text(self) -> str:
-        """Return a table for people, numbers to the right; "" without rows."""
-        if not self.rows:
-            return ""
-        cells = [[_cell(value) for value in row] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(list(self.columns), *cells, strict=True)]
-        right = [kind in ("long", "double") for kind in self.columns.values()]
-        return "\n".join(_line(row, widths, right) for row in [list(self.columns), *cells])
-
-    def write(self, path: Path) -> None:
-        """Write the rows by the path's suffix: Parquet, CSV with a header, or a JSON object per line."""
-        if path.suffix == ".parquet":
-            schema = pa.schema([(name, _TYPES[kind]) for name, kind in self.columns.items()])
-            columns = [pa.array([row[index] for row in self.rows], field.type) for index, field in enumerate(schema)]
-            pa.parquet.write_table(pa.Table.from_arrays(columns, schema=schema), path)
-        elif path.suffix == ".csv":
-            with path.open("w", newline="") as file:
-                csv.writer(file).writerows([list(self.columns), *self.rows])
-        else:
-            require_suffix(path)
-            lines = (json.dumps(dict(zip(self.columns, row, strict=True))) + "\n" for row in self.rows)
-            path.write_text("".join(lines))
-
-
-def require_suffix(path: Path, more: Sequence[str] = ()) -> None:
-    """Raise InvalidRequest for a file of no known kind."""
-    known = (*SUFFIXES, *more)
-    if path.suffix not in known:
-        raise InvalidRequest(f"{path} has no known suffix", remedy=f"end the name with {', '.join(known)}")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else printable(str(value))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    aligned = (cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(cells, widths, right, strict=True))
-    return "  ".join(aligned).rstrip()

@@ -1,0 +1,123 @@
+"""The options of `readStream`: those of a read, and the beginning and pace of a stream."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.pipeline.scan.selection import Tail
+from tierfs.pipeline.scan.stream import Records, StreamRead
+from tierfs.pipeline.spark.options import STREAM_OPTIONS, Bounds, Given, ReadOptions
+from tierfs.pipeline.spark.row_types import RowType
+
+_RECORDS = {
+    RowType.LINES: Records.LINES,
+    RowType.BYTES: Records.BYTES,
+    RowType.ENTRIES: Records.ENTRIES,
+    RowType.MESSAGES: Records.ENTRIES,
+}
+
+_SHOWN = 100
+_DIGITS = 8
+
+
+class Starting(StrEnum):
+    """First offset of a stream without a checkpoint."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Options that only a stream has."""
+
+    starting: Starting
+    max_bytes: int | None
+    """Per trigger."""
+    max_segments: int | None
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Pace:
+        """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
+        given = Given(options, options)
+        limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
+        return cls(
+            starting=given.choice("startingOffsets", Starting, Starting.EARLIEST),
+            max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
+            max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
+            fail_on_data_loss=given.text("failOnDataLoss") is None or given.flag("failOnDataLoss"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """All options of a stream."""
+
+    read: ReadOptions
+    pace: Pace
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
+        read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
+        _require_endless(read)
+        if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
+            raise InvalidRequest("a stream begins at startingTimestamp or at the latest offset", remedy="give one")
+        return cls(read, pace)
+
+    def stream_read(self) -> StreamRead:
+        """Return the read that the driver makes of the options."""
+        read = self.read
+        return StreamRead(
+            name=_name(read),
+            selection=read.selection,
+            records=_RECORDS[read.row_type],
+            lines=read.lines,
+            cold_only=read.tail is not Tail.LOCAL,
+            priority=read.priority,
+            fail_on_data_loss=self.pace.fail_on_data_loss,
+        )
+
+
+def _require_endless(read: ReadOptions) -> None:
+    """Raise InvalidRequest for options that need a read with an end."""
+    selection = read.selection
+    if read.row_type is RowType.SEGMENTS:
+        raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
+    if read.bounds.end_ms is not None:
+        raise InvalidRequest(
+            "a stream has no end, so no endingTimestamp", remedy="read a batch with spark.read, or filter rows"
+        )
+    if replace(read.bounds, start_ms=None) != Bounds():
+        raise InvalidRequest(
+            "a stream has no startOffset, startEntry, nor their ends", remedy="set startingOffsets or startingTimestamp"
+        )
+    if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
+        raise InvalidRequest(
+            "a stream cannot choose segments by modifiedAfter or modifiedBefore: it would pass those that change later",
+            remedy="leave them out, and filter rows",
+        )
+    if read.lines.whole:
+        raise InvalidRequest(
+            "a stream cannot read segments as one line: they grow", remedy="leave wholetext out, or read a batch"
+        )
+    if read.tail is Tail.ERROR:
+        raise InvalidRequest(
+            "a stream cannot refuse bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
+        )
+
+
+def _name(read: ReadOptions) -> str:
+    """Return the kind of rows, the paths, and a mark of everything else that positions depend on."""
+    selection, separator = read.selection, read.lines.separator.text
+    paths = ", ".join(sorted(selection.paths))
+    more: tuple[object, ...] = (paths, selection.recursive, selection.name_glob)
+    more += (separator if read.row_type is RowType.LINES else None, selection.conditions, selection.skips_hidden)
+    mark = hashlib.sha256(repr(more).encode()).hexdigest()[:_DIGITS]
+    shown = paths if len(paths) <= _SHOWN else f"{paths[:_SHOWN]}…"
+    return f"{_RECORDS[read.row_type]} of {shown or '/'} ({mark})"
