@@ -16,10 +16,10 @@ from weakref import WeakSet
 import pytest
 from starlette.types import Receive, Scope, Send
 
-import tierfs
 from tests.faces.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
+from tierfs.app.connection import CONNECTIONS, StorePlace
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.words.errors import PermissionDenied, Unavailable
@@ -183,8 +183,8 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(tmp_path: Path) -> None:
     too_early: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: too_early.append(number))
     try:
-        with tierfs.open_store(tmp_path / "store") as store:
-            asyncio.run(asyncio.wait_for(listen.serve(store, lambda: signal.raise_signal(signal.SIGTERM)), 60))
+        connection = CONNECTIONS.get(StorePlace(str(tmp_path / "store")))
+        asyncio.run(asyncio.wait_for(listen.serve(connection, lambda: signal.raise_signal(signal.SIGTERM)), 60))
     finally:
         signal.signal(signal.SIGTERM, before)
     assert not too_early

@@ -14,13 +14,13 @@ from tests.commands import tierfs
 from tests.faces.admin.conftest import Served, serving
 from tierfs.app.setup import theirs
 from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.store import open_store
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.types import MIB, LocationId, ReadPriority
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.faces.admin.offloads import OffloadRun, OffloadRunState
 from tierfs.faces.admin.pulsar import offload_policies, topics
 from tierfs.faces.admin.pulsar.offload_policies import OffloadPlace
-from tierfs.faces.python.store import open_store
 
 S3 = OffloadPlace.of(LocationRecord(id=LocationId(1), url="s3://b/p", endpoint_url="http://h:1", region="r"), 64 * MIB)
 S3_WITHOUT_REGION = OffloadPlace.of(LocationRecord(id=LocationId(1), url="s3://b"), MIB)
@@ -256,7 +256,7 @@ def test_a_status_says_the_first_message_that_is_not_offloaded_or_why_it_failed(
 
 def test_a_tenant_is_one_directory(path: Path) -> None:
     make_ledger(path, "a/n/t", 1)
-    with open_store(path) as store, store._connection.store.metadata.read() as txn:
+    with open_store(path) as store, store.metadata.read() as txn:
         assert topics.topic_of(txn, "", "a", "n", "t") == "a/n/t"
         for tenant, namespace in (("a/n", "t"), ("", "a"), ("..", "a"), ("a", "n/t")):
             with pytest.raises(InvalidRequest):

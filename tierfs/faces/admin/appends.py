@@ -28,7 +28,6 @@ from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_a
 from tierfs.faces.admin.answers import Refused
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 # Appends of one group: as many as the connections there can be, and a bound of the time that a group takes.
@@ -41,6 +40,11 @@ _RETURN_S = 0.002
 _SLOW_THREADS = 4
 
 _UNPROCESSABLE = 422
+
+# Of an append that another thread makes.
+_ON_WAY = Closed("the append is on its way")
+
+_NOT_TRIED = Closed("the append was not tried", remedy="append again")
 
 
 @dataclass(eq=False, slots=True)
@@ -291,11 +295,6 @@ class Appends:
             self._store.engine.close_writer(writer)
         except TierfsError as exc:
             log.info("%s: its writer was not closed cleanly: %s", names.printable(name), exc)
-
-
-# Of an append that another thread makes.
-_ON_WAY = Closed("the append is on its way")
-_NOT_TRIED = Closed("the append was not tried", remedy="append again")
 
 
 def _other_append(name: str) -> Refused:

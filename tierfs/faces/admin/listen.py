@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.system import daemon_log, guards, os_errors, osio, processes
 from tierfs.base.system.clock import Clock
@@ -34,7 +35,7 @@ from tierfs.faces.admin.protocol import BoundedProtocol
 from tierfs.faces.admin.pulsar.served import PulsarResources
 from tierfs.faces.admin.resources import Resources
 from tierfs.faces.admin.routes import application
-from tierfs.faces.python.store import Store, open_store
+from tierfs.faces.python.store import Store
 from tierfs.upkeep.holder.lock import HeldElsewhere, Hold
 
 log = logging.getLogger(__name__)
@@ -62,37 +63,36 @@ _MOST_PORT = 65535
 def serve_foreground(store_path: Path) -> None:
     """Serve a store in a process of its own, until SIGTERM or SIGINT. Raises as `serve`, and what opening it raises."""
     require_trusted(store_path)  # before a log is written there
-    with (
-        processes.reporting(StorePaths(store_path).log, ADMIN_NAME) as announce,
-        open_store(store_path) as store,
-    ):
-        settings = store._connection.store.settings.log
+    with processes.reporting(StorePaths(store_path).log, ADMIN_NAME) as announce:
+        connection = CONNECTIONS.get(StorePlace(os.path.abspath(store_path)))
+        settings = connection.store.settings.log
         daemon_log.set_format(settings.level, settings.format)
         processes.share_arenas()
-        asyncio.run(serve(store, announce))
+        asyncio.run(serve(connection, announce))
+        del connection  # the last user closes the store, before the daemon reports its end
 
 
-async def serve(store: Store, announce: Callable[[], None]) -> None:
+async def serve(connection: Connection, announce: Callable[[], None]) -> None:
     """Serve a store until SIGTERM or SIGINT; SIGHUP reads its settings again.
 
     Raises HeldElsewhere where another process serves it, InvalidRequest and PermissionDenied for settings that are
     refused, Unavailable for an address that cannot be served.
     """
-    inner = store._connection.store
-    settings = inner.settings.admin
-    with _held(inner.paths, inner.clock):
-        appends, offloads = Appends(inner, settings.writer_idle_s), Offloads(inner)
+    store = connection.store
+    settings = store.settings.admin
+    with _held(store.paths, store.clock), Store(connection) as face:
+        appends, offloads = Appends(store, settings.writer_idle_s), Offloads(store)
         bodies = Bodies(settings.bodies_bytes, settings.body_bytes)
-        resources = Resources(store, appends, offloads, bodies)
-        for_pulsar = PulsarResources(inner, offloads, bodies, resources.in_thread)
+        resources = Resources(face, store, appends, offloads, bodies)
+        for_pulsar = PulsarResources(store, offloads, bodies, resources.in_thread)
         resources.sample_metrics()
         try:
-            with _unix_socket(inner.paths.admin_socket) as unix:
+            with _unix_socket(store.paths.admin_socket) as unix:
                 async with _Serving(application(resources, for_pulsar), settings) as serving:
                     await serving.listen(unix, Admission(), peers_uid=os.geteuid())
                     if settings.listen:
-                        await _listen_tcp(serving, inner.paths.root, settings)
-                    ended = _told_to_end(inner.reload)  # who is told that we serve may end us at once
+                        await _listen_tcp(serving, store.paths.root, settings)
+                    ended = _told_to_end(store.reload)  # who is told that we serve may end us at once
                     announce()
                     await ended.wait()
         finally:

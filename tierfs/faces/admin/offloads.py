@@ -20,7 +20,7 @@ from tierfs.base.words.errors import Conflict, TierfsError, no_cold_tier, unexpe
 from tierfs.base.words.json_data import fields, timestamp
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.positions import Position
-from tierfs.upkeep.holder import verbs
+from tierfs.upkeep.holder import perform, verbs
 
 log = logging.getLogger(__name__)
 
@@ -127,9 +127,9 @@ class Offloads:
             run.progress = progress
 
         if before is None:
-            return lambda: verbs.perform(self._store, verbs.OFFLOAD, run.path, report=report)
+            return lambda: perform.perform(self._store, verbs.OFFLOAD, run.path, report=report)
         options = {verbs.BEFORE: str(before)}
-        return lambda: verbs.perform(self._store, verbs.OFFLOAD_PREFIX, run.path, options, report)
+        return lambda: perform.perform(self._store, verbs.OFFLOAD_PREFIX, run.path, options, report)
 
     def _carry_out(self, run: OffloadRun, work: Callable[[], Any]) -> None:
         try:

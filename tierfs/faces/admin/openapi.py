@@ -12,115 +12,9 @@ _OFFSET = {"type": "integer", "minimum": 0, "format": "int64"}
 _FLAG = {"type": "boolean"}
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
-
-
-class Described(Protocol):
-    """An operation, as routes have it."""
-
-    @property
-    def method(self) -> str:
-        """HTTP's."""
-
-    @property
-    def path(self) -> str:
-        """With `{name}` for a name."""
-
-    @property
-    def handler(self) -> str:
-        """The operation's name."""
-
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": sorted(properties), "properties": properties}
-
-
 _OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
-_OFFLOAD = _object(
-    path=_STRING,
-    state={"type": "string", "enum": ["not run", "running", "done", "failed"]},
-    before=_OR_NULL,
-    begun=_OR_NULL,
-    ended=_OR_NULL,
-    progress={"type": ["object", "null"]},
-    result={"type": ["object", "null"]},
-    error={"type": ["object", "null"]},
-)
-_POLICIES = _object(path=_STRING, policy={"type": "object", "additionalProperties": {"type": "object"}})
 _SEALED = {"segment": _STRING, "length": _OFFSET}
-
-# By the name of the handler: what it does, its parameters, the status and the schema of its answer.
-_ABOUT: dict[str, tuple[str, dict[str, Any], int, dict[str, Any] | None]] = {
-    "ls": (
-        "List a directory, `limit` names after the name `after`; a segment is a list of itself.",
-        {"after": _STRING, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
-        200,
-        _object(path=_STRING, names={"type": "array", "items": {"type": "object"}}, next=_OR_NULL),
-    ),
-    "info": ("Tell the facts of a segment, as `tierfs info --json`.", {}, 200, {"type": "object"}),
-    "map": ("Tell which bytes are in which tier, as `tierfs info --map --json`.", {}, 200, {"type": "object"}),
-    "read": (
-        "Read a segment's bytes, from its start offset on, with `Range`, `If-Match`, `If-None-Match` and `If-Range`.",
-        {"read_priority": _STRING},
-        200,
-        None,
-    ),
-    "append": (
-        "Append the body, durably, where `expect_offset` is the segment's length; it is made where it is missing.",
-        {"expect_offset": _OFFSET, "seal": _FLAG},
-        200,
-        _object(segment=_STRING, start=_OFFSET, end=_OFFSET),
-    ),
-    "seal": ("End a segment for good; repeating it succeeds.", {}, 200, _object(**_SEALED, already_sealed=_FLAG)),
-    "unseal": ("Open a sealed segment again.", {}, 200, _object(**_SEALED, already_open=_FLAG)),
-    "truncate": (
-        "Drop the bytes before an offset; the others keep theirs.",
-        {"before": _OFFSET},
-        200,
-        {"type": "object"},
-    ),
-    "concat": (
-        "Append the bytes of the sealed segment `source`, and remove its name; no byte is copied.",
-        {"source": _STRING},
-        200,
-        {"type": "object"},
-    ),
-    "delete": (
-        "Remove a segment or, with `recursive`, a directory: into the trash, or `now` for good.",
-        {"recursive": _FLAG, "now": _FLAG},
-        200,
-        {"type": "object"},
-    ),
-    "make_directory": ("Make a directory, and those above it.", {}, 201, _object(path=_STRING)),
-    "offload": (
-        "Begin to offload everything at or below a path, or the closed ledgers of a managed ledger before a position.",
-        {"before": _STRING},
-        202,
-        _OFFLOAD,
-    ),
-    "offload_status": ("Tell how the last offload of just this path stands.", {}, 200, _OFFLOAD),
-    "policy": ("Tell the policies in force at a path, with the origin of each.", {}, 200, _POLICIES),
-    "set_policy": ("Set policies at a path; null removes one there.", {}, 200, _POLICIES),
-    "status": ("Tell the status of the store, as `tierfs status --json`.", {}, 200, {"type": "object"}),
-    "failures": (
-        "Tell what failed in the background and is tried again.",
-        {},
-        200,
-        _object(failures={"type": "array", "items": {"type": "object"}}),
-    ),
-    "health": ("Answer if the metadata can be read.", {}, 200, _object(store_id=_STRING, healthy=_FLAG)),
-    "ready": (
-        "Tell whether appends are taken now, and moved by a holder.",
-        {},
-        200,
-        _object(ready=_FLAG, why={"type": "array", "items": _STRING}),
-    ),
-    "metrics": ("Metrics in Prometheus' text format.", {}, 200, None),
-}
-
 _REQUIRED = {"truncate": ("before",), "concat": ("source",)}
-
-_ERROR = _object(error=_STRING, message=_STRING, remedy=_OR_NULL)
-_ERROR["properties"].update(actual_length=_OFFSET, end=_OFFSET)
 
 # Answers that any operation may have, by what the caller should do.
 _ERRORS = {
@@ -150,6 +44,7 @@ _KEY: dict[str, Any] = {
     "schema": {"type": "string", "pattern": '^([!#-+\\--~]{1,255}|"[ !#-\\[\\]-~]{1,255}")$'},
     "description": "Unique to this append to this segment: repeated under it, the append is not made again.",
 }
+
 _OTHER_KEY = "The Idempotency-Key is that of another append to the segment."
 _UNCONFIRMED = "The bytes are in the segment, and the bucket's journal does not name them yet: go on at `end`."
 
@@ -159,6 +54,75 @@ _OF_READS = {
     412: "Not those of If-Match.",
     416: "No such range.",
 }
+
+
+class Described(Protocol):
+    """An operation, as routes have it."""
+
+    @property
+    def method(self) -> str:
+        """HTTP's."""
+
+    @property
+    def path(self) -> str:
+        """With `{name}` for a name."""
+
+    @property
+    def handler(self) -> str:
+        """The operation's name."""
+
+    @property
+    def summary(self) -> str:
+        """Its purpose, for its users."""
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": sorted(properties), "properties": properties}
+
+
+_OFFLOAD = _object(
+    path=_STRING,
+    state={"type": "string", "enum": ["not run", "running", "done", "failed"]},
+    before=_OR_NULL,
+    begun=_OR_NULL,
+    ended=_OR_NULL,
+    progress={"type": ["object", "null"]},
+    result={"type": ["object", "null"]},
+    error={"type": ["object", "null"]},
+)
+
+_POLICIES = _object(path=_STRING, policy={"type": "object", "additionalProperties": {"type": "object"}})
+
+# By the name of the handler: its parameters, the status and the schema of its answer.
+_ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
+    "ls": (
+        {"after": _STRING, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        200,
+        _object(path=_STRING, names={"type": "array", "items": {"type": "object"}}, next=_OR_NULL),
+    ),
+    "info": ({}, 200, {"type": "object"}),
+    "map": ({}, 200, {"type": "object"}),
+    "read": ({"read_priority": _STRING}, 200, None),
+    "append": ({"expect_offset": _OFFSET, "seal": _FLAG}, 200, _object(segment=_STRING, start=_OFFSET, end=_OFFSET)),
+    "seal": ({}, 200, _object(**_SEALED, already_sealed=_FLAG)),
+    "unseal": ({}, 200, _object(**_SEALED, already_open=_FLAG)),
+    "truncate": ({"before": _OFFSET}, 200, {"type": "object"}),
+    "concat": ({"source": _STRING}, 200, {"type": "object"}),
+    "delete": ({"recursive": _FLAG, "now": _FLAG}, 200, {"type": "object"}),
+    "make_directory": ({}, 201, _object(path=_STRING)),
+    "offload": ({"before": _STRING}, 202, _OFFLOAD),
+    "offload_status": ({}, 200, _OFFLOAD),
+    "policy": ({}, 200, _POLICIES),
+    "set_policy": ({}, 200, _POLICIES),
+    "status": ({}, 200, {"type": "object"}),
+    "failures": ({}, 200, _object(failures={"type": "array", "items": {"type": "object"}})),
+    "health": ({}, 200, _object(store_id=_STRING, healthy=_FLAG)),
+    "ready": ({}, 200, _object(ready=_FLAG, why={"type": "array", "items": _STRING})),
+    "metrics": ({}, 200, None),
+}
+
+_ERROR = _object(error=_STRING, message=_STRING, remedy=_OR_NULL)
+_ERROR["properties"].update(actual_length=_OFFSET, end=_OFFSET)
 
 
 def document(operations: Iterable[Described]) -> dict[str, Any]:
@@ -179,7 +143,7 @@ def document(operations: Iterable[Described]) -> dict[str, Any]:
 
 
 def _operation(operation: Described) -> dict[str, Any]:
-    summary, parameters, status, schema = _ABOUT[operation.handler]
+    parameters, status, schema = _ABOUT[operation.handler]
     required = _REQUIRED.get(operation.handler, ())
     described: list[dict[str, Any]] = [
         {"name": name, "in": "query", "required": name in required, "schema": kind} for name, kind in parameters.items()
@@ -197,7 +161,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         for code, text in errors.items()
     }
     answers[str(status)] = {
-        "description": summary,
+        "description": operation.summary,
         **({} if schema is None else {"content": {_JSON: {"schema": schema}}}),
     }
     if operation.handler == "read":
@@ -211,7 +175,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         answers["200"]["content"] = {"text/plain": {}}
     data: dict[str, Any] = {
         "operationId": operation.handler,
-        "summary": summary,
+        "summary": operation.summary,
         "parameters": described,
         "responses": dict(sorted(answers.items())),
     }

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tierfs.app import describe, verbs
+from tierfs.app import store as app
 from tierfs.base.options import policy as policy_text
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
@@ -48,9 +49,9 @@ _SMALL_BYTES = 64 * 1024
 class Resources:
     """The handlers of one open store. Each takes a request and answers it, or raises the error that is the answer."""
 
-    def __init__(self, store: Store, appends: Appends, offloads: Offloads, bodies: Bodies) -> None:
-        self._face = store
-        self._store = store._connection.store
+    def __init__(self, face: Store, store: app.Store, appends: Appends, offloads: Offloads, bodies: Bodies) -> None:
+        self._face = face
+        self._store = store
         self._appends = appends
         self._offloads = offloads
         self._bodies = bodies
@@ -58,7 +59,7 @@ class Resources:
         self._begun_s = self._store.clock.monotonic_s()
 
     async def ls(self, request: Request) -> Response:
-        """List a directory, `limit` names after the name `after`."""
+        """List a directory, `limit` names after the name `after`; a segment is a list of itself."""
         only(request, "after", "limit")
         path, after = _name(request), parameter(request, "after") or ""
         limit = number(request, "limit", MOST_NAMES) or MOST_NAMES
@@ -79,7 +80,7 @@ class Resources:
         return answer(await self.in_thread(page))
 
     async def info(self, request: Request) -> Response:
-        """Tell the facts of a segment."""
+        """Get the facts of a segment, as `tierfs info --json`."""
         only(request)
 
         def told() -> dict[str, Any]:
@@ -89,7 +90,7 @@ class Resources:
         return answer(await self.in_thread(told))
 
     async def map(self, request: Request) -> Response:
-        """Tell which bytes of a segment are in which tier."""
+        """Get the bytes of a segment that each tier has, as `tierfs info --map --json`."""
         only(request)
 
         def told() -> dict[str, Any]:
@@ -100,13 +101,16 @@ class Resources:
         return answer(await self.in_thread(told))
 
     async def read(self, request: Request) -> Response:
-        """Answer with the bytes of a segment, or a range of them."""
+        """Read a segment's bytes from its start offset, with `Range`, `If-Match`, `If-None-Match` and `If-Range`."""
         only(request, "read_priority")
         segment = self._face.segment(_name(request))
         return await read_segment(request, segment, parameter(request, "read_priority"), self.in_thread)
 
     async def append(self, request: Request) -> Response:
-        """Append the body to a segment, durably. Raises InvalidRequest."""
+        """Append the body durably, if `expect_offset` is the segment's length; create the segment if it is missing.
+
+        Raises InvalidRequest.
+        """
         only(request, "expect_offset", "seal")
         name, expected, seal = _name(request), number(request, "expect_offset"), flag(request, "seal")
         key = idempotency_key(request)
@@ -120,7 +124,7 @@ class Resources:
         return answer({"segment": name, "start": done.start, "end": done.end}, 200, _REPLAYED if was_made else None)
 
     async def seal(self, request: Request) -> Response:
-        """End a segment."""
+        """Seal a segment; repeating it succeeds."""
         only(request)
         segment = self._face.segment(_name(request))
 
@@ -144,7 +148,7 @@ class Resources:
         return answer(await self.in_thread(work))
 
     async def truncate(self, request: Request) -> Response:
-        """Drop the bytes of a segment before an offset. Raises InvalidRequest without one."""
+        """Drop the bytes before an offset; the others keep theirs. Raises InvalidRequest without one."""
         only(request, "before")
         segment, before = self._face.segment(_name(request)), number(request, "before")
         if before is None:
@@ -153,7 +157,10 @@ class Resources:
         return answer({"segment": segment.name, "truncated": bool(done.bytes), **fields(done)})
 
     async def concat(self, request: Request) -> Response:
-        """Append a sealed segment's bytes to another, and remove its name. Raises InvalidRequest without a source."""
+        """Append the bytes of the sealed segment `source`, and remove its name; no byte is copied.
+
+        Raises InvalidRequest without a source.
+        """
         only(request, "source")
         target, source = self._face.segment(_name(request)), parameter(request, "source")
         if not source:
@@ -163,7 +170,10 @@ class Resources:
         return answer({"target": target.name, "source": source, **fields(done.range), "chunks": done.chunks})
 
     async def delete(self, request: Request) -> Response:
-        """Remove a segment or, with `recursive`, a directory. Raises InvalidRequest for the root."""
+        """Remove a segment or, with `recursive`, a directory: into the trash, or `now` permanently.
+
+        Raises InvalidRequest for the root.
+        """
         only(request, "recursive", "now")
         path = _name(request)
         if not path:
@@ -178,23 +188,23 @@ class Resources:
         return answer({"path": _name(request)}, 201)
 
     async def offload(self, request: Request) -> Response:
-        """Begin an offload, and answer at once."""
+        """Begin to offload all bytes at or below a path, or a managed ledger's closed ledgers before a position."""
         only(request, "before")
         run = await self.in_thread(partial(self._offloads.begin, _name(request), parameter(request, "before") or ""))
         return answer(run.as_data(), 202)
 
     async def offload_status(self, request: Request) -> Response:
-        """Tell how the last offload of a path stands."""
+        """Get the status of the last offload of this path."""
         only(request)
         return answer(self._offloads.of(_name(request)).as_data())
 
     async def policy(self, request: Request) -> Response:
-        """Tell the policies in force at a path, each with its origin."""
+        """Get the policies in force at a path, with the origin of each."""
         only(request)
         return answer(await self.in_thread(partial(self._policies, _name(request))))
 
     async def set_policy(self, request: Request) -> Response:
-        """Set policies at a path, or remove them there: `{"chunk_bytes": "64MiB", "offload_after": null}`."""
+        """Set policies at a path; null removes one there."""
         only(request)
         path, body = _name(request), await self._bodies.read(request, _SMALL_BYTES)
         self._bodies.free(len(body))
@@ -207,17 +217,17 @@ class Resources:
         return answer(await self.in_thread(work))
 
     async def status(self, request: Request) -> Response:
-        """Tell the status of the store."""
+        """Get the status of the store, as `tierfs status --json`."""
         only(request)
         return answer(await self.in_thread(self._status))
 
     async def failures(self, request: Request) -> Response:
-        """Tell what failed in the background and is tried again."""
+        """Get the background work that failed and is tried again."""
         only(request)
         return answer({"failures": (await self.in_thread(self._status))["troubles"]})
 
     async def health(self, request: Request) -> Response:
-        """Answer if the metadata can be read."""
+        """Check that the metadata can be read."""
         only(request)
 
         def look() -> str:
@@ -227,13 +237,13 @@ class Resources:
         return answer({"store_id": await self.in_thread(look), "healthy": True})
 
     async def ready(self, request: Request) -> Response:
-        """Answer whether appends are taken now, 503 with the reasons if not."""
+        """Check that appends are accepted now, and moved by a holder."""
         only(request)
         why = await self.in_thread(self._why_not_ready)
         return answer({"ready": not why, "why": why}, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Answer with the metrics of this process and of the store, in Prometheus' text."""
+        """Get the metrics of this process and of the store, in Prometheus' text format."""
         only(request)
         return Response(await self.in_thread(self._store.metrics.exposition), media_type="text/plain; version=0.0.4")
 

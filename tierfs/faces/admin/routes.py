@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -18,6 +19,8 @@ from tierfs.faces.admin.pulsar.served import PulsarResources
 from tierfs.faces.admin.resources import Handler, Resources
 
 VERSION = "v1"
+OPENAPI_PATH = f"/{VERSION}/openapi.json"
+_NAME = "/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,12 @@ class Operation:
     path: str
     """`{name}` stands for the name of a segment or directory, with its slashes."""
     handler: str
+
+    @property
+    def summary(self) -> str:
+        """Its purpose: the first paragraph of the handler's docstring, without errors."""
+        text = inspect.getdoc(getattr(Resources, self.handler)) or ""
+        return text.partition("\n\n")[0].partition(" Raises ")[0]
 
 
 OPERATIONS = (
@@ -52,10 +61,6 @@ OPERATIONS = (
     Operation("GET", f"/{VERSION}/ready", "ready"),
     Operation("GET", "/metrics", "metrics"),
 )
-
-OPENAPI_PATH = f"/{VERSION}/openapi.json"
-
-_NAME = "/{name}"
 
 
 def application(resources: Resources, for_pulsar: PulsarResources) -> ASGIApp:

@@ -38,10 +38,16 @@ _BODY_BYTES = 64 * 1024
 
 # A broker's answer to policies that it refuses (AdminResource.validateOffloadPolicies).
 _PRECONDITION_FAILED = 412
+
 _NOT_ALLOWED = 405
 _NOT_IMPLEMENTED = 501
-
 _NAMESPACES, _TOPICS = "namespaces", "persistent"
+_NOT_POLICIES = ("partitions", "internalStats", "offload")
+
+_SERVED = (
+    "served are topics offload, offload-status, stats-internal, namespaces offload-threshold, offload-deletion-lag, "
+    "and offload-policies of both; tierfs has verbs of its own for the rest"
+)
 
 
 class PulsarResources:
@@ -294,10 +300,3 @@ _TABLE: Mapping[tuple[str, str], Mapping[str, _Handler]] = {
     (_NAMESPACES, "offloadThresholdInSeconds"): _policy(TIME),
     (_NAMESPACES, "offloadDeletionLagMs"): _policy(LAG),
 }
-
-_NOT_POLICIES = ("partitions", "internalStats", "offload")
-
-_SERVED = (
-    "served are topics offload, offload-status, stats-internal, namespaces offload-threshold, offload-deletion-lag, "
-    "and offload-policies of both; tierfs has verbs of its own for the rest"
-)
