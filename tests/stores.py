@@ -33,7 +33,7 @@ from tierfs.tiering.garbage.collect import Collected, Collector
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.tiering.packs.append_pool import AppendPool
-from tierfs.upkeep.holder.verbs import holding
+from tierfs.upkeep.holder.perform import holding
 from tierfs.upkeep.holder.work import ColdWork, EvictReport
 
 LOCATION = LocationId(1)

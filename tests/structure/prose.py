@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 
-from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.command_table import SECTIONS
+from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session
 
 ROOT = Path(__file__).parents[2]

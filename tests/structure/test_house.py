@@ -15,7 +15,10 @@ from tierfs.base.words.errors import TierfsError
 ROOT = Path(__file__).parents[2]
 FREE_RELATIVE = re.compile(r"(?:Who|What|Whoever|Whatever|Whom|Where|Wherever|Which|Whichever|How|Why)\b")
 # Rooms in which every module has one header: dotted names, each of a room or of a whole wing.
-WINGS_WITH_ONE_HEADER = ("tierfs.engine", "tierfs.base", "tierfs.mount", "tierfs.reading", "tierfs.tiering")
+WINGS_WITH_ONE_HEADER = (
+    *("tierfs.pipeline", "tierfs.faces", "tierfs.app", "tierfs.mount", "tierfs.upkeep", "tierfs.tiering"),
+    *("tierfs.reading", "tierfs.engine", "tierfs.base"),
+)
 SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n\n")
 
 

@@ -44,7 +44,7 @@ from tierfs.mount import options, xattrs
 from tierfs.upkeep.check.findings import Kind
 from tierfs.upkeep.holder.waits import Wait
 
-STATUS = ROOT / "tierfs/faces/cli/commands/init_status.py"
+STATUS = ROOT / "tierfs/faces/cli/commands/status.py"
 GC = ROOT / "tierfs/faces/cli/commands/gc.py"
 MONITORING, RECOVERY = ROOT / "docs/monitoring.md", ROOT / "docs/recovery.md"
 SETTINGS_PAGE = ROOT / "docs/settings.md"

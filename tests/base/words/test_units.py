@@ -23,7 +23,7 @@ from tierfs.base.options.settings import LoadedSettings
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.faces.cli import output
-from tierfs.faces.cli.options import Duration, Size
+from tierfs.faces.cli.parameter_types import Duration, Size
 
 SIZES = {"1GiB": 1 << 30, "64 MB": 64_000_000, "1024": 1024, "1.5 KiB": 1536, "64m": 64 << 20, "17 B": 17}
 DURATIONS = {"5min": 300, "1h30m": 5400, "1h 30min": 5400, "90s": 90, "2d": 172_800, "90": 90, "1.5h": 5400}

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tierfs.base.words import errors
 from tierfs.faces.cli import errors as edge
-from tierfs.faces.cli.commands.seal_concat_trim import seal as seal_command
+from tierfs.faces.cli.commands.seal import seal as seal_command
 from tierfs.faces.cli.errors import Partial
 from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session

@@ -12,8 +12,9 @@ import pytest
 
 from tests.commands import tierfs
 from tierfs.base.options.config import Settings
+from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.faces.cli.guesses import _MEANT, _OPTIONS
-from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.main import cli
 
 UNSAFE = {
     "--accept-clock",

@@ -11,8 +11,9 @@ import pytest
 
 from tests.commands import tierfs
 from tests.faces.cli.progress.test_every_verb import leaves
+from tierfs.faces.cli.command_table import SECTIONS, Line
 from tierfs.faces.cli.examples import EXAMPLES
-from tierfs.faces.cli.main import SECTIONS, Line, cli
+from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session
 
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.faces.cli.commands.man import pages
-from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session
 
 

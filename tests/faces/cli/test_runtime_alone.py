@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.structure.test_dependencies import locked
-from tierfs.faces.cli.main import SECTIONS
+from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.upkeep.holder import lock
 
 ROOT = Path(__file__).parents[3]

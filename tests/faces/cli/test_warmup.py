@@ -31,7 +31,8 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import GARBAGE
 from tierfs.reading.cache.files import CacheFiles
-from tierfs.upkeep.holder.verbs import CONSOLIDATE, perform
+from tierfs.upkeep.holder.perform import perform
+from tierfs.upkeep.holder.verbs import CONSOLIDATE
 
 SIZE = 5_000_001
 NEVER_S = "1000000000"

@@ -15,11 +15,11 @@ from tests import verbs
 from tests.faces.fsspec.conftest import CHUNK_BYTES, make_cold, put
 from tests.mount.conftest import append
 from tierfs.app import store
-from tierfs.app.connection import SegmentHandle
+from tierfs.app.open_segment import SegmentHandle
 from tierfs.base.words.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.base.words.types import ByteRange
 from tierfs.faces.fsspec import TierfsFileSystem
-from tierfs.faces.fsspec.files import join, of_slice
+from tierfs.faces.fsspec.join import join, of_slice
 
 SIZE = 5 * CHUNK_BYTES + 321
 CUT = CHUNK_BYTES + 17

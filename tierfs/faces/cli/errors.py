@@ -21,7 +21,8 @@ from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import errors
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
-from tierfs.faces.cli.session import VERBOSE, Session, to_stderr
+from tierfs.faces.cli.session import VERBOSE, Session
+from tierfs.faces.cli.standard_streams import to_stderr
 
 EXIT_UNCHECKED = 11
 EXIT_INTERNAL = 70

@@ -1,35 +1,22 @@
-"""Define the group that loads a command's module on its call, and what all commands share.
-
-They share options, and arguments that name segments and directories: what may be typed for one, and several in a call.
-"""
+"""Define the group that loads a command's module on its call, and the options of all commands."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce, wraps
-from glob import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from tierfs.base.system.store_paths import ALLOW_OTHER_OWNER
-from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound
-from tierfs.base.words.names import join, split
 from tierfs.faces.cli import errors
 from tierfs.faces.cli.session import DEBUG, QUIET, Session
 
-if TYPE_CHECKING:
-    from tierfs.app.store import Store
-
 F = TypeVar("F", bound=Callable[..., None])
-
-
 _HELP = "help"
 
 
@@ -227,166 +214,3 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
         option("-q", "--quiet", is_flag=True, callback=set_quiet, help="Print only results and errors."),
         option("-v", "--verbose", count=True, callback=add_verbose, help="Verbose output; -vv for debug output."),
     ]
-
-
-# Errors after which the next path may well succeed; of the others each path would tell the same again.
-_OF_THE_PATH = (Conflict, DataLoss, InvalidRequest, NotFound)
-
-
-class StoreName(click.ParamType[str]):
-    """A name in the store, or a path under a mount, which names the store too."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Remember the text: the store is looked for only when it is opened."""
-        if ctx is not None:
-            ctx.ensure_object(Session).typed.append(value)
-        return str(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete a name of the store that is named before it, or by TIERFS_STORE; paths are left to the shell."""
-        from tierfs.base.system.places import is_path
-        from tierfs.base.words.types import EntryKind
-        from tierfs.engine.metadata import directories
-
-        if is_path(incomplete):
-            return [CompletionItem(incomplete, type="file")]
-        with ctx.ensure_object(Session).open_store(looks=True) as store, store.metadata.read() as txn:
-            below = directories.matching(txn, f"{escape(incomplete)}*")
-        return [CompletionItem(path + ("/" if entry.kind is EntryKind.DIRECTORY else "")) for path, entry in below]
-
-
-_NAME = StoreName()
-
-
-def added(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return a decorator that adds several options, in the order of the help."""
-
-    def decorate(function: F) -> F:
-        return reduce(lambda inner, option: option(inner), reversed(options), function)
-
-    return decorate
-
-
-def server_options(endpoint: str = "URL of the S3 server; only for servers other than AWS.") -> Callable[[F], F]:
-    """Return a decorator for the options of an S3 server: `endpoint_url`, `region` and `profile`."""
-    return added(
-        click.option("--endpoint-url", metavar="URL", help=endpoint),
-        click.option("--region", metavar="R", help="Region of the bucket."),
-        click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
-    )
-
-
-def jobs_option(default: int, line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --jobs, with its line of the help."""
-    return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
-
-
-def place_options(bucket: str, cold_url: str, cold_dir: str) -> Callable[[F], F]:
-    """Return a decorator for the options that name a cold tier, each with its line of the help."""
-    return added(
-        click.option("--bucket", metavar="s3://B/PREFIX", help=bucket),
-        click.option("--cold-url", metavar="URL", help=cold_url),
-        click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=cold_dir),
-    )
-
-
-ack_option = click.option(
-    "--ack",
-    type=click.Choice(["local", "cold"]),
-    help="Where bytes are durable when they are acknowledged: on the local disk, or in the cold tier.",
-)
-
-
-def require_bucket(bucket: str | None, cold_url: str | None, needing: Mapping[str, object]) -> None:
-    """Raise UsageError for an option of a bucket that is given without one; a URL says itself what it needs."""
-    given = next((key for key, value in needing.items() if value), None)
-    if bucket is None and cold_url is None and given is not None:
-        raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
-
-
-# Accepted out of habit: sizes are human-readable without it, and exact with --json.
-human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
-
-
-def path_argument(name: str, *, optional: bool = False, metavar: str | None = None) -> Callable[[F], F]:
-    """Return a decorator for one name; without it, and `optional`, the whole store."""
-    whole: dict[str, Any] = {"default": ""} if optional else {}
-    return click.argument(name, type=_NAME, metavar=metavar, **whole)
-
-
-# The paths of a command to which none was given.
-WHOLE = ("",)
-
-
-def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str) -> Callable[[F], F]:
-    """Return a decorator for several names; without any, and `optional`, the whole store."""
-
-    def whole(ctx: click.Context, param: click.Parameter, typed: tuple[str, ...]) -> tuple[str, ...]:
-        return typed or WHOLE
-
-    return click.argument(
-        name, nargs=-1, type=_NAME, required=not optional, metavar=metavar, callback=whole if optional else None
-    )
-
-
-def each_command(name: str, metavar: str, *, looks: bool = False) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator as `command`, for a function of the session, the open store and a name, called for each name.
-
-    Brackets around `metavar` make the names optional: without one it is called for the whole store.
-    """
-
-    def decorate(function: Callable[..., None]) -> click.Command:
-        @wraps(function)
-        def call(session: Session, paths: tuple[str, ...], **options: Any) -> None:
-            with session.open_store(looks=looks) as store:
-                each(session, store, paths, lambda path: function(session, store, path, **options))
-
-        return command(name)(paths_argument(optional=metavar.startswith("["), metavar=metavar)(call))
-
-    return decorate
-
-
-def each(session: Session, store: Store, typed: Sequence[str], work: Callable[[str], None]) -> None:
-    """Call `work` with each name that paths and patterns stand for, as `each_name`."""
-    each_name(session, *names_of(session, store, typed), work)
-
-
-def names_of(
-    session: Session, store: Store, typed: Sequence[str], *, missing_ok: bool = False
-) -> tuple[list[str], int]:
-    """Return the names that paths and patterns stand for, each once, and the exit code of what stands for none.
-
-    The error of a path that is alone is raised, others are reported. With `missing_ok` a pattern may match nothing.
-    """
-    names: dict[str, None] = {}
-    code = 0
-    for text in typed:
-        try:
-            names.update(dict.fromkeys(join(split(name)) for name in store.names_of(text)))
-        except _OF_THE_PATH as exc:
-            if missing_ok and isinstance(exc, NotFound):
-                continue
-            if len(typed) == 1:
-                raise
-            reported = errors.report(exc, session)
-            code = code or reported
-    return list(names), code
-
-
-def each_name(session: Session, names: Sequence[str], code: int, work: Callable[[str], None]) -> None:
-    """Call `work` with each name; exit with `code`, or the code of the first failure, if there is one.
-
-    What fails is reported and the next is tried, as by rm(1). The error of a name that is alone is raised.
-    """
-    for name in names:
-        try:
-            work(name)
-        except _OF_THE_PATH as exc:
-            if len(names) == 1 and not code:
-                raise
-            reported = errors.report(exc, session)
-            code = code or reported
-    if code:
-        raise click.exceptions.Exit(code)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from tierfs.base.words import json_data, units
@@ -18,9 +19,12 @@ _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 
 # A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too.
 count = units.count
-size = units.size
 
+size = units.size
 checksum, fields, plain, timestamp = json_data.checksum, json_data.fields, json_data.plain, json_data.timestamp
+
+# Scheme of a cold tier in a directory, relative to the store's.
+_FILE_SCHEME = "file:"
 
 
 class _InTiers(Protocol):
@@ -88,3 +92,12 @@ def wrapped(line: str, indent: str) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def cold_place(cold_url: str | None, store: Path) -> str:
+    """Return the place of cold bytes: a URL, a directory or `none`."""
+    if cold_url is None:
+        return "none"
+    if cold_url.startswith(_FILE_SCHEME):
+        return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
+    return printable(cold_url)

@@ -17,7 +17,8 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, Progress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.words.units import decimal
-from tierfs.faces.cli.session import Session, drop_stderr
+from tierfs.faces.cli.session import Session
+from tierfs.faces.cli.standard_streams import drop_stderr
 
 if TYPE_CHECKING:
     from tierfs.faces.cli.drawing.progress import WorkRate
@@ -143,7 +144,7 @@ def changing(session: Session, store: Store, what: str) -> Iterator[OnProgress]:
 
 def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, options: Options) -> R:
     """Perform a cold verb below a path, and show its progress; see holder.verbs.perform."""
-    from tierfs.upkeep.holder.verbs import perform
+    from tierfs.upkeep.holder.perform import perform
 
     with progress_line(session) as show:
         return perform(store, verb, path, options, show)

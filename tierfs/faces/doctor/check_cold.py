@@ -30,7 +30,8 @@ from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import LOCATIONS
-from tierfs.faces.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
+from tierfs.faces.doctor.clock import clock_finding
+from tierfs.faces.doctor.findings import DoctorFinding, fail, ok, warn
 
 _SAMPLES = 5
 # A request within a continent is faster; beyond it every first read is felt.

@@ -1,4 +1,4 @@
-"""The result of a check, its three levels, and the check of a clock."""
+"""The result of a check, and its three levels."""
 
 from __future__ import annotations
 
@@ -64,23 +64,3 @@ def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[Doc
 def mebibytes(size_bytes: int) -> str:
     """Format a size to the MiB; smaller ones in bytes."""
     return f"{size_bytes // MIB:,} MiB" if size_bytes >= MIB else f"{size_bytes} bytes"
-
-
-_MS_PER_S = 1000
-# Less makes no difference to any lag or grace period.
-_NOTICED_MS = 60 * _MS_PER_S
-
-# S3 refuses signatures that are further off.
-_REFUSED_MS = 15 * 60 * _MS_PER_S
-
-_SET_CLOCK = "as root: timedatectl set-ntp true"
-
-
-def clock_finding(name: str, difference_ms: int, what: str) -> DoctorFinding:
-    """Judge a clock that is `difference_ms` (not negative) off; `what` names the other clock."""
-    text = f"{difference_ms / _MS_PER_S:,.0f} s {what}"
-    if difference_ms > _REFUSED_MS:
-        return fail(name, text, _SET_CLOCK)
-    if difference_ms > _NOTICED_MS:
-        return warn(name, text, _SET_CLOCK)
-    return ok(name, text)

@@ -1,7 +1,4 @@
-"""Checks of the machine: kernel, memory and limits for a mount, Java and PySpark for Spark.
-
-Neither of the latter is started or imported but for `java -version`.
-"""
+"""Checks of the machine: kernel, memory and limits for a mount."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
 from pathlib import Path
 
 from tierfs.base.options.config import Settings
-from tierfs.base.system import extras, processes
 from tierfs.base.words.types import MIB
 from tierfs.faces.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
 from tierfs.mount.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
@@ -142,61 +137,3 @@ def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CON
     except OSError:
         return machine  # no control group of version 2, or the root's, which has no limit
     return machine if limit == "max" else min(machine, max(0, int(limit) - int(used)))
-
-
-_MIN_JAVA = 17
-# As setup.py asks for; it needs that Java.
-_MIN_PYSPARK = (4, 0)
-
-_JAVA_ANSWERS_S = 30
-_INSTALL_JAVA = "as root: apt-get install default-jre-headless"
-
-# Java 8 calls itself 1.8.
-_OLD_SCHEME = "1"
-
-
-def check_spark() -> Iterator[DoctorFinding]:
-    """Check Java and PySpark, as a Spark session started here would find them."""
-    yield java(java_answer(os.environ))
-    try:
-        pyspark_version: str | None = version("pyspark")
-    except PackageNotFoundError:
-        pyspark_version = None
-    yield pyspark(pyspark_version)
-
-
-def java_answer(environ: Mapping[str, str]) -> str | None:
-    """Run `java -version`, of JAVA_HOME first as Spark does; None where there is no Java."""
-    home = environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
-    if program is None:
-        return None
-    try:
-        done = processes.run([Path(program), "-version"], timeout_s=_JAVA_ANSWERS_S)
-    except (OSError, processes.TimeoutExpired):
-        return None
-    return done.stderr + done.stdout
-
-
-def java(answer: str | None) -> DoctorFinding:
-    """Check whether Java is there and new enough, from the output of `java -version`."""
-    if answer is None:
-        return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
-    match = re.search(r'version "([0-9]+)(?:\.([0-9]+))?[^"]*"', answer)
-    if match is None:
-        return fail("java", "`java -version` does not tell its version", _INSTALL_JAVA)
-    major = int(match[2] if match[1] == _OLD_SCHEME and match[2] else match[1])
-    if major < _MIN_JAVA:
-        return fail("java", f"Java {major}; Spark needs {_MIN_JAVA} or newer", _INSTALL_JAVA)
-    return ok("java", f"Java {major}")
-
-
-def pyspark(installed: str | None) -> DoctorFinding:
-    """Check whether PySpark is there and new enough, from its version."""
-    wanted = ".".join(map(str, _MIN_PYSPARK))
-    if installed is None:
-        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", extras.install("spark"))
-    parts = re.match(r"([0-9]+)\.([0-9]+)", installed)
-    if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
-        return fail("pyspark", f"PySpark {installed}; tierfs needs {wanted} or newer", extras.install("spark"))
-    return ok("pyspark", f"PySpark {installed}")

@@ -10,7 +10,8 @@ from tierfs.base.options.config import Settings
 from tierfs.faces.doctor.check_cold import check_cold
 from tierfs.faces.doctor.cluster import Cluster, check_cluster, known_store
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel, guarded
-from tierfs.faces.doctor.machine import check_machine, check_spark
+from tierfs.faces.doctor.machine import check_machine
+from tierfs.faces.doctor.spark import check_spark
 from tierfs.faces.doctor.store import check_store
 
 

@@ -1,13 +1,7 @@
-"""Checks of a store on this machine: its mounts, disk, clock and owner. Nothing is sent anywhere.
-
-The abilities of its filesystem are found by experiment, on a file that is removed again.
-"""
+"""Checks of a store on this machine: its mounts, disk, clock and owner. Nothing is sent anywhere."""
 
 from __future__ import annotations
 
-import errno
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +11,12 @@ from tierfs.base.options import contradictions
 from tierfs.base.options.config import Settings
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.base.system.places import Mount
-from tierfs.base.words import errors
 from tierfs.base.words.names import CONTROL_NAME, printable
 from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.engine.metadata import directories, policies
-from tierfs.faces.doctor.findings import DoctorFinding, clock_finding, fail, guarded, mebibytes, ok, warn
+from tierfs.faces.doctor.clock import clock_finding
+from tierfs.faces.doctor.filesystem import check_filesystem
+from tierfs.faces.doctor.findings import DoctorFinding, fail, guarded, mebibytes, ok, warn
 from tierfs.mount.mountpoint import (
     BDI,
     CONNECTIONS,
@@ -34,66 +29,11 @@ from tierfs.tiering import quota
 from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.tiering.policy import disk_view
 from tierfs.upkeep.holder.lock import mounts_of
-from tierfs.upkeep.holder.status import StoreStatus, shared_filesystem_warning, store_status
+from tierfs.upkeep.holder.status import StoreStatus, store_status
+from tierfs.upkeep.holder.store_warnings import shared_filesystem_warning
 
-_BYTES = b"tierfs doctor\n"
-_NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _SAME_DISK = "move it: tierfs move --to DIR-ON-ANOTHER-DISK"
 _NO_PLACE = "give it one: tierfs config cold.url=URL"
-_LOCAL_DISK = "put the store on ext4, xfs or btrfs"
-
-
-def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
-    """Check RWF_NOWAIT and link(2), in a directory made below `directory`. Raises OSError where nothing can be made."""
-    try:
-        made = tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory)
-    except OSError as exc:
-        if exc.errno != errno.EROFS:
-            raise
-        yield fail("filesystem", f"{printable(str(directory))}: the disk is read-only", errors.READ_ONLY_REMEDY)
-        return
-    with made as own:
-        file = Path(own) / "file"
-        file.write_bytes(_BYTES)
-        yield nowait(_nowait_error(file))
-        yield links(_link_error(file, Path(own) / "link"))
-
-
-def nowait(error: int) -> DoctorFinding:
-    """Check whether reads from the page cache need no thread; `error` is the errno of trying, 0 for none."""
-    if error not in _NO_SUCH_READ:
-        return ok("RWF_NOWAIT", "local reads need no thread where the page cache has the bytes")
-    return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read takes a thread", _LOCAL_DISK)
-
-
-def links(error: int) -> DoctorFinding:
-    """Check whether a name can be taken create-only; `error` is the errno of trying, 0 for none."""
-    if not error:
-        return ok("link(2)", "supported")
-    tell = warn if error in _NO_LINKS else fail
-    return tell("link(2)", f"{os.strerror(error)}: a cold tier in a directory here cannot store objects", _LOCAL_DISK)
-
-
-def _nowait_error(file: Path) -> int:
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.preadv(fd, [bytearray(len(_BYTES))], 0, os.RWF_NOWAIT)
-    except OSError as exc:
-        return exc.errno or 0
-    finally:
-        os.close(fd)
-    return 0
-
-
-def _link_error(file: Path, link: Path) -> int:
-    try:
-        os.link(file, link)
-    except OSError as exc:
-        return exc.errno or 0
-    return 0
-
-
 _DAMAGE = "DataLoss"
 
 # Of a quota: early enough to order more (a guess).

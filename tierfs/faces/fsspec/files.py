@@ -1,63 +1,34 @@
 """The files that the filesystem opens: SegmentFile reads, AppendFile writes. Both are files of Python's io.
 
 Length and start are fixed when a file is opened, so that seeks from the end see one file, however the segment grows.
-Ranges that are close together are joined, so that one read serves several of them.
 """
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tierfs.app.connection import BUFFER_BYTES, Connection, RawSegment, SegmentHandle
-from tierfs.base.words.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
-from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.app.connection import Connection
+from tierfs.app.open_segment import BUFFER_BYTES, RawSegment, SegmentHandle
+from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.types import MIB
 from tierfs.engine.segments.writer import SegmentWriter
+from tierfs.faces.fsspec.errors import as_os_errors
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
-
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 # One append: large enough that its sync and commit are a small part of it.
 APPEND_BYTES = 4 * MIB
-
-
-@contextmanager
-def as_os_errors(*, writing: bool = False) -> Iterator[None]:
-    """Turn tierfs's errors into OSError and its subclasses, with the message and the remedy in their text."""
-    try:
-        yield
-    except TierfsError as exc:
-        raise os_error(exc, writing=writing) from exc
-
-
-def os_error(error: TierfsError, *, writing: bool = False) -> OSError:
-    """Return the OSError for one of tierfs's; the class follows from the number, by Python's rule.
-
-    A write that is refused for good is a PermissionError. A tier that does not answer is EIO, as on a mount:
-    EAGAIN would be a BlockingIOError, which callers take for a file that does not block.
-    """
-    text = str(error) if error.remedy is None else f"{error}; {error.remedy}"
-    return OSError(_number(error, writing=writing), text)
-
-
-def _number(error: TierfsError, *, writing: bool) -> int:
-    if writing and isinstance(error, Sealed | Fenced):
-        return errno.EPERM
-    if isinstance(error, Unavailable | DataLoss | Closed) and not isinstance(error, StorageFull):
-        return errno.EIO
-    return error.errno
 
 
 class _RawFile(RawSegment):
@@ -215,44 +186,3 @@ class AppendFile(io.BufferedWriter):
         if kind is not None:
             self._append.seal = False
         super().__exit__(kind, error, trace)
-
-
-# Two ranges closer than a block share one that is fetched and checked anyway.
-GAP_BYTES = CRC_BLOCK_BYTES
-
-# Limit of a joined range: several of this length are fetched at once.
-JOINED_BYTES = 8 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Ranges of one file, and fewer ones that hold them all."""
-
-    reads: tuple[ByteRange, ...]
-    places: tuple[tuple[int, int], ...]
-    """For each requested range: the read that holds it, and its offset there."""
-
-
-def join(wanted: Sequence[ByteRange], gap_bytes: int = GAP_BYTES, joined_bytes: int = JOINED_BYTES) -> Joined:
-    """Join neighbours, in order of their starts; a range is never cut."""
-    reads: list[ByteRange] = []
-    places = [(0, 0)] * len(wanted)
-    for index in sorted(range(len(wanted)), key=lambda index: (wanted[index].start, wanted[index].end)):
-        new = wanted[index]
-        last = reads[-1] if reads else None
-        if last is not None and new.start - last.end <= gap_bytes and _length(last, new) <= joined_bytes:
-            reads[-1] = ByteRange(last.start, max(last.end, new.end))
-        elif last is None or not last.contains(new):
-            reads.append(new)
-        places[index] = (len(reads) - 1, new.start - reads[-1].start)
-    return Joined(tuple(reads), tuple(places))
-
-
-def _length(last: ByteRange, new: ByteRange) -> int:
-    return max(last.end, new.end) - last.start
-
-
-def of_slice(start: int | None, end: int | None, size: int) -> ByteRange:
-    """Return the bytes of `data[start:end]` for data of `size` bytes, by Python's rules for slices."""
-    first, behind, _ = slice(start, end).indices(size)
-    return ByteRange(first, max(first, behind))

@@ -17,15 +17,18 @@ from fsspec.spec import AbstractFileSystem, make_instance
 from fsspec.utils import stringify_path
 
 from tierfs.app import verbs
-from tierfs.app.connection import CONNECTIONS, Connection, SegmentHandle, StorePlace
+from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
+from tierfs.app.open_segment import SegmentHandle
 from tierfs.app.sources import STORE_VARIABLE, store_of
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.types import ReadPriority
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.faces.fsspec import paths
-from tierfs.faces.fsspec.files import APPEND_BYTES, GAP_BYTES, AppendFile, SegmentFile, as_os_errors, join, of_slice
+from tierfs.faces.fsspec import listing, paths
+from tierfs.faces.fsspec.errors import as_os_errors
+from tierfs.faces.fsspec.files import APPEND_BYTES, AppendFile, SegmentFile
+from tierfs.faces.fsspec.join import GAP_BYTES, join, of_slice
 
 log = logging.getLogger(__name__)
 
@@ -114,18 +117,18 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         with as_os_errors():
             self._connected().refresh()
 
-    def info(self, path: str, **_: Any) -> paths.Info:
+    def info(self, path: str, **_: Any) -> listing.Info:
         """Return name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset,
         read_priority and what sets it, read_priority_origin."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            return paths.info(self._connected().store.metadata, self._name(path), path, self._priority)
+            return listing.info(self._connected().store.metadata, self._name(path), path, self._priority)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """List a directory, by name; a segment is a list of itself."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            infos = paths.children(self._connected().store.metadata, self._name(path), path, self._priority)
+            infos = listing.children(self._connected().store.metadata, self._name(path), path, self._priority)
         return infos if detail else [info["name"] for info in infos]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -309,8 +312,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         if late is not None:
             log.info("the bucket will be told later: %s", late)
 
-    def _look(self, path: str) -> tuple[SegmentRecord, paths.Info]:
-        return paths.segment(self._connected().store.metadata, self._name(path), path, self._priority)
+    def _look(self, path: str) -> tuple[SegmentRecord, listing.Info]:
+        return listing.segment(self._connected().store.metadata, self._name(path), path, self._priority)
 
     def _name(self, path: str) -> str:
         return paths.name_in(self.store, path)

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
 from tierfs.app import verbs
-from tierfs.app.connection import SegmentHandle
+from tierfs.app.open_segment import SegmentHandle
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.words import names

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from tierfs.app.connection import BUFFER_BYTES, RawSegment, SegmentHandle
+from tierfs.app.open_segment import BUFFER_BYTES, RawSegment, SegmentHandle
 from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words import names

@@ -127,13 +127,15 @@ class Store:
 
         Raises NoColdTier, NotFound, and the first error of an upload after all others were attempted.
         """
-        from tierfs.upkeep.holder.verbs import OFFLOAD, perform
+        from tierfs.upkeep.holder.perform import perform
+        from tierfs.upkeep.holder.verbs import OFFLOAD
 
         return perform(self._connection.store, OFFLOAD, path)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Delete local bytes that are safely cold, `force` also those that policy keeps. Raises as `offload`."""
-        from tierfs.upkeep.holder.verbs import EVICT, FORCE, flags, perform
+        from tierfs.upkeep.holder.perform import perform
+        from tierfs.upkeep.holder.verbs import EVICT, FORCE, flags
 
         return perform(self._connection.store, EVICT, path, flags({FORCE: force}))
 

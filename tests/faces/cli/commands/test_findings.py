@@ -21,7 +21,7 @@ from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.engine.chunkstore.probe import ReadAbilities
 from tierfs.engine.chunkstore.protocol import Abilities
 from tierfs.engine.metadata.holder_records import FailureRecord
-from tierfs.faces.doctor import check_cold, machine
+from tierfs.faces.doctor import check_cold, filesystem, machine, spark
 from tierfs.faces.doctor import store as store_checks
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.pipeline.doctor import KnownStore, judge
@@ -56,15 +56,15 @@ LEVELS: list[tuple[Findings, str, str]] = [
     (lambda: machine.open_files(1024, NEEDED - 1, FILES), "WARN", f"as root: echo '* - nofile {NEEDED}' >> /etc/"),
     (lambda: machine.memory(384 * MIB, 256 * MIB), "OK", ""),
     (lambda: machine.memory(384 * MIB - 1, 256 * MIB), "WARN", "export TIERFS_READ__BUDGET_BYTES=127MiB"),
-    (lambda: machine.java('openjdk version "17.0.19" 2026-01-20'), "OK", ""),
-    (lambda: machine.java('openjdk version "21" 2023-09-19'), "OK", ""),
-    (lambda: machine.java('java version "1.8.0_402"'), "FAIL", ""),
-    (lambda: machine.java('openjdk version "16.0.22"'), "FAIL", ""),
-    (lambda: machine.java("Segmentation fault"), "FAIL", ""),
-    (lambda: machine.java(None), "FAIL", "default-jre-headless"),
-    (lambda: [machine.pyspark(version) for version in ("4.0.0", "4.10.1", "3.5.9", None)], "OK OK FAIL FAIL", ""),
-    (lambda: [store_checks.nowait(code) for code in (0, errno.EAGAIN, errno.EOPNOTSUPP)], "OK OK WARN", ""),
-    (lambda: [store_checks.links(code) for code in (0, errno.EPERM, errno.EIO)], "OK WARN FAIL", ""),
+    (lambda: spark.java('openjdk version "17.0.19" 2026-01-20'), "OK", ""),
+    (lambda: spark.java('openjdk version "21" 2023-09-19'), "OK", ""),
+    (lambda: spark.java('java version "1.8.0_402"'), "FAIL", ""),
+    (lambda: spark.java('openjdk version "16.0.22"'), "FAIL", ""),
+    (lambda: spark.java("Segmentation fault"), "FAIL", ""),
+    (lambda: spark.java(None), "FAIL", "default-jre-headless"),
+    (lambda: [spark.pyspark(version) for version in ("4.0.0", "4.10.1", "3.5.9", None)], "OK OK FAIL FAIL", ""),
+    (lambda: [filesystem.nowait(code) for code in (0, errno.EAGAIN, errno.EOPNOTSUPP)], "OK OK WARN", ""),
+    (lambda: [filesystem.links(code) for code in (0, errno.EPERM, errno.EIO)], "OK WARN FAIL", ""),
     (lambda: [store_checks.commit_clock(DAY_MS + back_ms, DAY_MS) for back_ms in (5000, -60_000)], "OK OK", ""),
     (lambda: [store_checks.commit_clock(DAY_MS - s * 1000, DAY_MS) for s in (61, 900, 901)], "WARN WARN FAIL", ""),
     (lambda: check_cold.latency("s3://b", 0.2), "OK", ""),
@@ -100,9 +100,9 @@ def test_java_home_goes_first(tmp_path: Path) -> None:
     java.write_text("#!/bin/sh\necho 'openjdk version \"18.0.1\"' >&2\n")
     java.chmod(0o755)
     for environment in ({"JAVA_HOME": str(tmp_path), "PATH": ""}, {"PATH": str(tmp_path / "bin")}):
-        assert machine.java_answer(environment) == 'openjdk version "18.0.1"\n'
-    assert machine.java_answer({"PATH": str(tmp_path)}) is None
-    assert [one.name for one in machine.check_spark()] == ["java", "pyspark"]
+        assert spark.java_answer(environment) == 'openjdk version "18.0.1"\n'
+    assert spark.java_answer({"PATH": str(tmp_path)}) is None
+    assert [one.name for one in spark.check_spark()] == ["java", "pyspark"]
 
 
 @pytest.fixture

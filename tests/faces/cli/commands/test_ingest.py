@@ -16,7 +16,7 @@ from tests.commands import tierfs
 from tierfs.app.inputs import BLOCK_BYTES
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.faces.cli.commands.ingest import _Work
-from tierfs.faces.cli.commands.ingest_files import batches
+from tierfs.faces.cli.commands.ingest_batches import batches
 from tierfs.faces.cli.commands.ingest_plan import Item, plan_ingest
 from tierfs.faces.cli.main import cli
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Bucket
-from tierfs.app.setup import create
+from tierfs.app.setup import nesting
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -66,8 +66,8 @@ def test_many_objects_cost_few_listings(monkeypatch: pytest.MonkeyPatch) -> None
             storage.put(f"data-{directory}/{number:04d}", BufferSource(b"x"))
     storage.put("data-4/store/tierfs-store", BufferSource(b"{}"))
     storage.put("stores/a/journal/checkpoint-00000000000000000700", BufferSource(b"x"))
-    monkeypatch.setattr(create, "_PAGE", 10)
-    assert create._store_below(storage) == "stores/a"
+    monkeypatch.setattr(nesting, "_PAGE", 10)
+    assert nesting._store_below(storage) == "stores/a"
     assert calls[""] == 6
-    monkeypatch.setattr(create, "_MOST_LISTINGS", 3)
-    assert create._store_below(storage) is None
+    monkeypatch.setattr(nesting, "_MOST_LISTINGS", 3)
+    assert nesting._store_below(storage) is None

@@ -14,8 +14,10 @@ from tierfs.base.words import units
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import errors, output
-from tierfs.faces.cli.group import command, jobs_option, server_options
-from tierfs.faces.cli.options import Duration, dry_run_option
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import dry_run_option, jobs_option
+from tierfs.faces.cli.parameter_types import Duration
+from tierfs.faces.cli.place_options import server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 

@@ -24,8 +24,10 @@ from tierfs.base.words.errors import IsDirectory, NotFound, OffsetMismatch, Perm
 from tierfs.base.words.types import MIB, Ack
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.faces.cli.errors import Partial
-from tierfs.faces.cli.group import ack_option, command, path_argument
-from tierfs.faces.cli.options import Size, wait_option
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import ack_option, wait_option
+from tierfs.faces.cli.parameter_types import Size
+from tierfs.faces.cli.paths import path_argument
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
@@ -35,6 +37,8 @@ _SERVED_BYTES = MIB
 # Wait for the server's answer to such an append, beyond the deadline that its bucket has: for other appends and the
 # local disk (a guess).
 _LOCAL_ANSWER_S = 30.0
+
+log = logging.getLogger(__name__)
 
 
 def check_readable(paths: Sequence[str]) -> None:
@@ -50,9 +54,6 @@ def check_readable(paths: Sequence[str]) -> None:
             raise IsDirectory(f"{path} is a directory", remedy="to copy its files: tierfs ingest DIRECTORY --into DIR")
         if not os.access(path, os.R_OK, effective_ids=True):
             raise PermissionDenied(f"file {path} cannot be read")
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -18,8 +18,10 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, ReadPriority
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.faces.cli.group import command, each, paths_argument
-from tierfs.faces.cli.options import Size, read_priority_option, since_option, until_option
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import read_priority_option, since_option, until_option
+from tierfs.faces.cli.parameter_types import Size
+from tierfs.faces.cli.paths import each, paths_argument
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:

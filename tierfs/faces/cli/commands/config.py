@@ -22,7 +22,8 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import as_word, join, printable, split
 from tierfs.engine.metadata import policies
 from tierfs.faces.cli import output
-from tierfs.faces.cli.group import StoreName, command
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.paths import StoreName
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _show_settings(session: Session, asked: Asked) -> None:
 
 def _change_settings(session: Session, asked: Asked) -> None:
     """Change store.toml, or the address of the cold tier, whose parts may be empty."""
-    from tierfs.app.setup.create import replace_settings
+    from tierfs.app.setup.store_directory import replace_settings
 
     file = _settings_file(session)
     of_place = _place_names()

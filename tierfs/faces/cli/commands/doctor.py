@@ -19,12 +19,13 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.options import Size
+from tierfs.faces.cli.parameter_types import Size
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import VERBOSE, Session
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel
 
 _EXIT_FAILED = 1
+_MB_PER_S = "MB/s"
 
 
 @command("doctor")
@@ -109,9 +110,6 @@ def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
     if len(shown) < len(findings):
         lines.append(f"OK    {output.count(len(findings) - len(shown), 'check')}: tierfs doctor -v lists them")
     return "\n".join(lines)
-
-
-_MB_PER_S = "MB/s"
 
 
 def _bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:

@@ -10,15 +10,20 @@ import click
 from tierfs.base.words.errors import InvalidRequest, named
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
-from tierfs.faces.cli.commands.rm_restore import removed_data, shown_name
+from tierfs.faces.cli.commands.trash import removed_data, shown_name
+from tierfs.faces.cli.confirm import ask
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.options import Duration, ask, yes_option
+from tierfs.faces.cli.options import yes_option
+from tierfs.faces.cli.parameter_types import Duration
 from tierfs.faces.cli.progress import perform_shown, progress_line
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
     from tierfs.app.verbs import GarbageReport
+
+# A row as JSON data, and as cells: what it is, its tier, its size and its name.
+_Row = tuple[dict[str, Any], tuple[str, str, str, str]]
 
 
 @command("gc")
@@ -102,10 +107,6 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
     later = [output.count(number, what) for number, what in counts if number]
     dated = f"; changed to it from later times: {', '.join(later)}" if later else ""
     session.done(done, f"{now} is accepted as the right time{dated}")
-
-
-# A row as JSON data, and as cells: what it is, its tier, its size and its name.
-_Row = tuple[dict[str, Any], tuple[str, str, str, str]]
 
 
 def _rows(report: GarbageReport) -> Iterator[_Row]:

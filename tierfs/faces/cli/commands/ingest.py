@@ -27,9 +27,11 @@ from tierfs.base.words.types import Ack
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.segments.bulk_create import BulkCreator
 from tierfs.faces.cli import errors, output
-from tierfs.faces.cli.commands.ingest_files import FileIngest, Stopped, batches, ingest_batch
+from tierfs.faces.cli.commands.ingest_batches import batches, ingest_batch
+from tierfs.faces.cli.commands.ingest_files import FileIngest, Stopped
 from tierfs.faces.cli.commands.ingest_plan import IngestPlan, Item, plan_ingest
-from tierfs.faces.cli.group import command, jobs_option
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import jobs_option
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
@@ -78,7 +80,8 @@ def _is_acknowledged_cold(store: Store, plan: IngestPlan) -> bool:
 
 def _offload(store: Store, path: str, show: OnProgress) -> TierfsError | None:
     """Make all segments below a path cold; return the error that stops it."""
-    from tierfs.upkeep.holder.verbs import OFFLOAD, perform
+    from tierfs.upkeep.holder.perform import perform
+    from tierfs.upkeep.holder.verbs import OFFLOAD
 
     try:
         perform(store, OFFLOAD, path, {}, show)

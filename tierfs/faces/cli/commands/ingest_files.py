@@ -1,15 +1,10 @@
-"""Copy files into segments: small ones in batches, others one by one.
-
-`ingest_batch` creates small new files in one commit. `FileIngest` handles the
-other files, one at a time: it compares the beginning with the segment (app/compare.py) and appends the rest.
-"""
+"""Copy files into segments, one at a time: compare the beginning with the segment (app/compare.py), append the rest."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,31 +12,30 @@ from tierfs.app.compare import compare
 from tierfs.app.inputs import BLOCK_BYTES, InputBlock, InputSource, blocks
 from tierfs.app.room import Room
 from tierfs.app.store import Store
-from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter
-from tierfs.base.system import osio
-from tierfs.base.words.errors import Conflict, InvalidRequest, NotDirectory, StorageFull, TierfsError
+from tierfs.base.words.errors import Conflict, StorageFull
 from tierfs.base.words.names import as_word, printable
-from tierfs.base.words.types import MIB, Ack, ByteRange
+from tierfs.base.words.types import Ack, ByteRange
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments import create
-from tierfs.engine.segments.bulk_create import BulkCreator, WholeSegment
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.faces.cli.commands.append import closing_writer
 from tierfs.faces.cli.commands.ingest_plan import Item
-
-
-def file_of(status: os.stat_result, length: int) -> IngestedFile:
-    """Return the attributes to keep of a file of which `length` bytes were read after `status`."""
-    return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
-
 
 T = TypeVar("T")
 
 # Least size of a file's buffer: the reported size may be wrong (/proc).
 _MIN_BLOCK_BYTES = 64 * 1024
+
+# Of a file whose segment has other bytes: these may be in no other place.
+_ELSEWHERE = "the segment is kept; ingest this file with another --into (rotated logs: see docs/operations.md)"
+
+
+def file_of(status: os.stat_result, length: int) -> IngestedFile:
+    """Return the attributes to keep of a file of which `length` bytes were read after `status`."""
+    return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
 
 
 class Stopped(Exception):
@@ -150,10 +144,6 @@ class FileIngest:
             raise Stopped
 
 
-# Of a file whose segment has other bytes: these may be in no other place.
-_ELSEWHERE = "the segment is kept; ingest this file with another --into (rotated logs: see docs/operations.md)"
-
-
 def _conflict(item: Item, why: str, *, remedy: str = _ELSEWHERE) -> Conflict:
     return Conflict(f"segment {printable(item.segment)} already exists and {why}", remedy=remedy)
 
@@ -163,70 +153,3 @@ def _other_file(item: Item, how: str) -> Conflict:
     return Conflict(
         f"{printable(item.path)} is not the file that segment {printable(item.segment)} has: {how}", remedy=_ELSEWHERE
     )
-
-
-# Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess).
-_SMALL_FILE_BYTES = MIB
-
-# Least size of a read: a file that was empty at planning may have grown since.
-_LEAST_READ_BYTES = 4096
-
-# Memory of one batch; each of --jobs has one.
-_BATCH_BYTES = 16 * MIB
-
-# Limit of one commit: it takes some 50 ms, and other writers wait for it.
-_BATCH_FILES = 256
-
-# Open files in the batches of all --jobs, each kept until its commit: half of the usual limit of 1024.
-_OPEN_FILES = 512
-
-
-def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
-    """Return consecutive files in batches for `jobs` parallel calls of `ingest_batch`; a long file is its own batch."""
-    most_files = max(1, min(_BATCH_FILES, osio.open_files_within_limit(_OPEN_FILES) // jobs))
-
-    def cost(item: Item) -> int:
-        return item.size_bytes if item.size_bytes <= _SMALL_FILE_BYTES else _BATCH_BYTES + 1  # alone
-
-    return ranges.groups(items, cost, _BATCH_BYTES, most_files)
-
-
-def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal: bool) -> list[tuple[Item, int]]:
-    """Create the segments of small files; return those that are durable now, with their bytes.
-
-    FileIngest handles the others one by one: it continues, compares, waits for room or reports errors.
-    """
-    missing: list[Item] = []
-    if len(batch) > 1:  # one alone has nothing to share a commit with
-        with store.metadata.read() as txn:
-            for item in batch:
-                with suppress(InvalidRequest, NotDirectory):
-                    if directories.find(txn, item.segment) is None:
-                        missing.append(item)
-    whole = [(item, segment) for item in missing if (segment := _small_file(item)) is not None]
-    if not whole:
-        return []
-    try:
-        created = bulk.create([segment for _, segment in whole], seal=seal)
-    except TierfsError:
-        return []  # FileIngest meets the same error and reports it by file
-    return [(item, segment.file.length) for (item, segment), made in zip(whole, created, strict=True) if made]
-
-
-def _small_file(item: Item) -> WholeSegment | None:
-    """Read a file as a segment; None if it has grown long or cannot be read, which FileIngest reports."""
-    try:
-        fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
-        try:
-            status = os.fstat(fd)
-            data = bytearray()
-            while len(data) <= _SMALL_FILE_BYTES:
-                more = os.read(fd, max(item.size_bytes, _LEAST_READ_BYTES) + 1)
-                if not more:
-                    return WholeSegment(item.segment, data, file_of(status, len(data)))
-                data += more
-        finally:
-            os.close(fd)
-    except OSError:
-        return None
-    return None

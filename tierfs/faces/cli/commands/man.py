@@ -1,11 +1,10 @@
-"""Define tierfs completion, and make manual pages of the `--help` texts.
+"""Make manual pages of the `--help` texts.
 
 `python -m tierfs.faces.cli.commands.man DIRECTORY` writes a page for each command.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,11 @@ from inspect import cleandoc
 from pathlib import Path
 
 import click
-from click.shell_completion import get_completion_class
 
 from tierfs import __version__
-from tierfs.base.words.errors import InvalidRequest
+from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.faces.cli.examples import EXAMPLES
-from tierfs.faces.cli.group import command
-from tierfs.faces.cli.main import SECTIONS, cli
+from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session
 
 # click's mark of a paragraph that is not rewrapped.
@@ -28,26 +25,6 @@ _AS_IT_IS = "\b"
 _PROGRAM = "tierfs"
 _SHORT = 200
 _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in section.items()}
-
-_SHELLS = ("bash", "zsh", "fish")
-# Where click looks for it, by the program's name.
-_VARIABLE = "_TIERFS_COMPLETE"
-
-
-@command("completion")
-@click.argument("shell", metavar="[bash|zsh|fish]", required=False)
-def completion(session: Session, shell: str | None) -> None:
-    """Print the script by which a shell completes commands, options and names; without a name, for $SHELL.
-
-    In bash: eval "$(tierfs completion bash)", in ~/.bashrc for all shells to come.
-    """
-    shell = shell or Path(os.environ.get("SHELL", "")).name or _SHELLS[0]
-    completer = get_completion_class(shell) if shell in _SHELLS else None
-    if completer is None:
-        raise InvalidRequest(f"no completion for {shell}", remedy=f"name one of {', '.join(_SHELLS)}")
-    root = click.get_current_context().find_root().command
-    script = completer(root, {}, _PROGRAM, _VARIABLE).source()
-    session.result({"shell": shell, "script": script}, script.strip())
 
 
 def pages() -> Iterator[tuple[str, str]]:

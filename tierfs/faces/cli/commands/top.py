@@ -19,12 +19,21 @@ from tierfs.app.setup.typed import only_mount
 from tierfs.faces.cli.drawing.top import Frame, draw, frame
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.mount_stats import read_stats
-from tierfs.faces.cli.options import Duration
+from tierfs.faces.cli.parameter_types import Duration
 from tierfs.faces.cli.session import Session
 
 _INPUT_FD, _OUTPUT_FD = 0, 1
+
 # Keys that end the display; a read of nothing means that the terminal is gone.
 _END = (b"q", b"Q", b"")
+
+# Least interval: a shorter one shows only the reading of the statistics itself.
+_SHORTEST_INTERVAL_S = 0.1
+
+# TERM of a terminal that cannot move its cursor, such as one inside an editor.
+_NO_CURSOR = "dumb"
+
+_Show = Callable[[Frame, Path], None]
 
 
 @contextmanager
@@ -52,15 +61,6 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         yield wait
     finally:
         termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, before)
-
-
-# Least interval: a shorter one shows only the reading of the statistics itself.
-_SHORTEST_INTERVAL_S = 0.1
-
-# TERM of a terminal that cannot move its cursor, such as one inside an editor.
-_NO_CURSOR = "dumb"
-
-_Show = Callable[[Frame, Path], None]
 
 
 @command("top")

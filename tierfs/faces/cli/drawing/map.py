@@ -15,8 +15,12 @@ _MIN_CELLS = 10
 
 _GAP = "  "
 _RULER_START, _RULER_TICK, _RULER_END, _RULER_LINE = "├┼┤─"
+
 # Numbers of parts of the scale; the first that leaves room for the labels is used.
 _STEPS = (4, 2, 1)
+
+# Glyphs, indexed by mark.
+_GLYPHS = " █▒?x"
 
 
 class Mark(IntEnum):
@@ -28,9 +32,6 @@ class Mark(IntEnum):
     SUSPECT = 3
     LOST = 4
 
-
-# Glyphs, indexed by mark.
-_GLYPHS = " █▒?x"
 
 # Marks that are explained beside the bar.
 _WORDED = (Mark.ACTIVE, Mark.SUSPECT, Mark.LOST)

@@ -15,6 +15,15 @@ Stats = Mapping[str, Any]
 # Resolution of the document's times; avoids a division by zero for two snapshots within it.
 _SHORTEST_S = 0.001
 
+_OF_FRAMES = ("store", "uptime_s", "handles", "sessions", "disk_cache", "holder", "backlog", "segments_open")
+
+# What is in a frame as the mount says it.
+_OF_ROWS = ("name", "handles", "served_from", "offset", "length", "sealed", "window_bytes")
+
+_GAP = "   "
+_MS_PER_S = 1000
+_TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "by", "segment")
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -85,11 +94,6 @@ class Frame:
     """Fastest first."""
 
 
-_OF_FRAMES = ("store", "uptime_s", "handles", "sessions", "disk_cache", "holder", "backlog", "segments_open")
-# What is in a frame as the mount says it.
-_OF_ROWS = ("name", "handles", "served_from", "offset", "length", "sealed", "window_bytes")
-
-
 def frame(before: Stats, after: Stats) -> Frame:
     """Return the activity from `before` to `after`; all of `after` if the mount was restarted in between."""
     if after["uptime_s"] < before["uptime_s"]:
@@ -151,11 +155,6 @@ def _in(stats: Stats, *keys: str) -> Stats:
     for key in keys:
         stats = stats.get(key, {})
     return stats
-
-
-_GAP = "   "
-_MS_PER_S = 1000
-_TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "by", "segment")
 
 
 def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:

@@ -1,5 +1,5 @@
 """Define `tierfs ledger …`.
 
-`ledger` creates, lists and closes ledgers, and handles all ledgers of a managed ledger, `append` writes entries, and
-`entries` reads, exports and verifies them.
+`ledger` creates, lists and closes ledgers, and handles all ledgers of a managed ledger; `append`, `read`, `export` and
+`verify` are a file each.
 """

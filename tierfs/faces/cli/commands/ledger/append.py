@@ -26,8 +26,9 @@ from tierfs.engine.segments import ledgers
 from tierfs.faces.cli.commands import append as source
 from tierfs.faces.cli.commands.append import closing_writer
 from tierfs.faces.cli.errors import Partial
-from tierfs.faces.cli.group import command, path_argument
+from tierfs.faces.cli.group import command
 from tierfs.faces.cli.options import wait_option
+from tierfs.faces.cli.paths import path_argument
 from tierfs.faces.cli.session import Session
 
 _BATCH_BYTES = 4 * MIB

@@ -15,13 +15,16 @@ from tierfs.engine.metadata import entries
 from tierfs.engine.segments import ledgers, positions, pulsar_info
 from tierfs.engine.segments.positions import LedgerStatus, OffloadState
 from tierfs.faces.cli import output
-from tierfs.faces.cli.group import LazyGroup, command, path_argument
+from tierfs.faces.cli.group import LazyGroup, command
+from tierfs.faces.cli.paths import path_argument
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
-_MODULES = {"append": "append", "read": "entries", "export": "entries", "verify": "entries"}
+_MODULES = ("append", "read", "export", "verify")
 _NAMES = "create append read ls status terminate export verify"
-_COMMANDS = {name: f"tierfs.faces.cli.commands.ledger.{_MODULES.get(name, 'ledger')}:{name}" for name in _NAMES.split()}
+_COMMANDS = {
+    name: f"tierfs.faces.cli.commands.ledger.{name if name in _MODULES else 'ledger'}:{name}" for name in _NAMES.split()
+}
 
 
 # Words that were commands of this group, or are of others, and the commands that do it.

@@ -1,24 +1,17 @@
-"""Define tierfs ledger read, export and verify.
-
-`read` prints entries. `export` writes ledgers as the objects of Pulsar's offloader. `verify` reads the objects of
-ledgers as Pulsar reads them, and checks them.
-"""
+"""Define tierfs ledger read: print entries."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, EntryKind, ReadPriority, SegmentId, SegmentKind
-from tierfs.base.words.units import is_off
 from tierfs.engine.ledger.messages import decode
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.entries import PlacedEntry
@@ -26,20 +19,17 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import ledgers, positions
-from tierfs.faces.cli import output
 from tierfs.faces.cli.commands.ledger import log
 from tierfs.faces.cli.commands.ledger.log import JsonLines, write
-from tierfs.faces.cli.errors import EXIT_DAMAGED
-from tierfs.faces.cli.group import command, path_argument
-from tierfs.faces.cli.options import Size, read_priority_option, since_option, until_option
-from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import read_priority_option, since_option, until_option
+from tierfs.faces.cli.paths import path_argument
 from tierfs.faces.cli.session import Session
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.stream import copy_segment
 from tierfs.reading.times import entry_at, reading_segments
 
 if TYPE_CHECKING:
-    from tierfs.app.ledger_verify import VerifiedLedger
     from tierfs.app.store import Store
 
 
@@ -207,116 +197,3 @@ class _Messages(_Entries):
             self.add({**place, "marker": decoded.marker})
         for message in decoded.messages:
             self.add(message.as_json())
-
-
-@command("export")
-@path_argument("path", metavar="SEGMENT|DIR")
-@click.argument("directory", metavar="OUT_DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--block-size", type=Size(), metavar="SIZE", help="Encode in blocks of at most SIZE.")
-@click.option(
-    "--first-form", metavar="HEX:HEX", help="Write one object as in PIP-17's first form, with these magic words."
-)
-@click.option(
-    "--transform",
-    metavar="NAME",
-    help="Change entries on their way out, as unbatch does: one uncompressed entry per message. Default: the policy"
-    " transform; off: none.",
-)
-def export(
-    session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
-) -> None:
-    """Write the objects of closed ledgers to files.
-
-    Each closed ledger at or below the path becomes files OUT_DIR/<key>, each with a <key>.json. A cold ledger is copied
-    from its own objects byte for byte, unless an option sets another encoding; a local one is encoded as by offload.
-    Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt --as pulsar.
-    """
-    from tierfs.app.ledger_export import Exporter, LedgerExport
-    from tierfs.engine.ledger import transforms
-    from tierfs.tiering.adoption.ledger_read import magic_words
-
-    named = None if transform is None or is_off(transform) else transforms.named(transform)
-    how = LedgerExport(block_size, magic_words(first_form), named, by_policy=transform is None)
-    written = left_out = 0
-    with session.open_store() as store, progress_line(session) as show:
-        meter = Meter(show, noun="ledger")
-        exporter = Exporter(store, directory, how, meter)
-        closed = exporter.find(store.segment_of_path(path))
-        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in closed), len(closed)
-        for exported in exporter.export(closed):
-            written, left_out = written + (not exported.why_not), left_out + bool(exported.why_not)
-            meter(0, exported.segment, 1)
-            if session.json or session.verbosity >= 0:
-                state = "left out" if exported.why_not else "exported" if exported.new else "already exported"
-                data = {"segment": exported.segment, "state": state}
-                data |= output.fields(exported, "entries bytes files=keys copied")
-                data |= {"why": exported.why_not} if exported.why_not else {}
-                size, method = output.size(exported.bytes), "copied" if exported.copied else "encoded"
-                done = f"{output.count(exported.entries, 'entry')}, {size} {method}"
-                rest = exported.why_not or f"{done}, {exported.keys[0]}"
-                session.result(data, f"{printable(exported.segment)}: {state}, {rest}")
-    if not session.json:
-        rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
-        session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
-
-
-@command("verify")
-@path_argument("path", metavar="SEGMENT|DIR")
-def verify(session: Session, path: str) -> None:
-    """Read and check the objects of cold ledgers.
-
-    Reads the data and index object of each cold ledger at or below the path, adopted ones included. Checks format
-    versions, blocks, the id and length of every entry, and all bytes against the index, the store's rows of entries and
-    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded. The
-    last line counts those of 0 bytes apart: without objects nothing of them can be verified. The exit code is 74 if one
-    is damaged. A warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the ledger.
-    """
-    from tierfs.app.ledger_verify import LedgerVerifier
-
-    damaged = warned = local = empty = count = 0
-    with session.open_store() as store, progress_line(session) as show:
-        meter = Meter(show, noun="ledger")
-        verifier = LedgerVerifier(store, meter)
-        cold = verifier.find(store.segment_of_path(path))
-        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in cold), len(cold)
-        for ledger in verifier.run(cold):
-            meter(0, ledger.name, 1)
-            # Nothing of these can be read: the last line counts them apart.
-            unread = ledger.error is None and not ledger.objects
-            local, empty = local + (unread and ledger.length > 0), empty + (unread and not ledger.length)
-            count, damaged = count + (not unread), damaged + (ledger.error is not None)
-            warned += ledger.error is None and ledger.warnings.count > 0
-            if session.json or ledger.error is not None or session.verbosity >= 0:
-                session.result(_data(ledger), _text(ledger))
-    if not session.json:
-        rest = f", {local} not offloaded" if local else ""
-        rest += f", {empty} of 0 bytes: nothing to verify" if empty else ""
-        session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings{rest}")
-    if damaged:
-        raise click.exceptions.Exit(EXIT_DAMAGED)
-
-
-def _data(ledger: VerifiedLedger) -> dict[str, Any]:
-    data = {"segment": ledger.name, "state": _state(ledger)}
-    data |= output.fields(ledger, "entries length objects error")
-    return {**data, "warnings": output.fields(ledger.warnings, "count first=messages")}
-
-
-def _state(ledger: VerifiedLedger) -> str:
-    if ledger.error is not None:
-        return "damaged"
-    if not ledger.objects:
-        return "local"
-    return "warning" if ledger.warnings.count else "ok"
-
-
-def _text(ledger: VerifiedLedger) -> str:
-    shown = "DAMAGED" if ledger.error is not None else _state(ledger)
-    line = f"{shown:<7}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
-    line += f", {output.size(ledger.length)}"
-    if ledger.error is not None:
-        return f"{line}: {printable(str(ledger.error))}"
-    if not ledger.warnings.count:
-        return line
-    more = f" (and {ledger.warnings.count - 1} more)" if ledger.warnings.count > 1 else ""
-    return f"{line}: {printable(ledger.warnings.messages[0])}{more}"

@@ -1,4 +1,4 @@
-"""Define tierfs seal, unseal, concat and trim."""
+"""Define tierfs trim: drop the head of a segment or of a managed ledger."""
 
 from __future__ import annotations
 
@@ -12,69 +12,18 @@ from tierfs.base.words.types import EntryKind
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.positions import Position
 from tierfs.faces.cli import output
-from tierfs.faces.cli.commands.rm_restore import now_option, removal_data, until
-from tierfs.faces.cli.group import command, each_command, path_argument
-from tierfs.faces.cli.options import POSITION, Size, ask, dry_run_option, yes_option
+from tierfs.faces.cli.commands.trash import now_option, removal_data, until
+from tierfs.faces.cli.confirm import ask
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import POSITION, dry_run_option, yes_option
+from tierfs.faces.cli.parameter_types import Size
+from tierfs.faces.cli.paths import path_argument
 from tierfs.faces.cli.progress import changing
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.engine.segments.delete import Deletion
     from tierfs.engine.segments.truncate import Truncation
-
-
-@each_command("seal", "SEGMENT...")
-def seal(session: Session, store: Store, name: str) -> None:
-    """Seal segments: they accept no more bytes. Repeating it succeeds."""
-    from tierfs.engine.segments import stat
-
-    with store.metadata.read() as txn:
-        before = stat.stat(txn, name)
-    record = store.engine.seal(name)
-    already = before.record.sealed
-    data = {"segment": before.name, "length": record.length, "already_sealed": already}
-    state = "is already sealed" if already else "is sealed"
-    session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
-
-
-@each_command("unseal", "SEGMENT...")
-def unseal(session: Session, store: Store, name: str) -> None:
-    """Reopen sealed segments: they accept bytes as before. Repeating it succeeds.
-
-    In mounts the name becomes a new file; a file that is open there never grows.
-    """
-    record, changed = store.engine.unseal(name)
-    data = {"segment": name, "length": record.length, "already_open": not changed}
-    state = "is open again" if changed else "is already open"
-    session.done(data, f"{printable(name)} {state}: {output.size(record.length)}")
-
-
-@command("concat")
-@path_argument("target")
-@path_argument("source")
-@yes_option
-def concat(session: Session, target: str, source: str, yes: bool) -> None:
-    """Append all bytes of the sealed segment SOURCE to TARGET, and remove the name SOURCE.
-
-    No byte is copied or moved, in either tier.
-    """
-    from tierfs.engine.segments import concat as joining
-
-    with session.open_store() as store:
-        target, source = (join(split(store.segment_of_path(name))) for name in (target, source))
-        to, of = printable(target), printable(source)
-        with store.metadata.read() as txn:
-            plan = joining.plan(txn, target, source)
-        if not yes:
-            ask("concat", f"append {output.size(plan.range.length_bytes)} of {of} to {to}, and remove {of}?")
-        with changing(session, store, "joining chunks"):
-            done = store.engine.concat(target, source)
-    appended = done.range
-    text = f"removed {of}, which was empty; {to} is unchanged"
-    if appended:
-        size, chunks = output.size(appended.length_bytes), output.count(done.chunks, "chunk")
-        text = f"appended {of} to {to}: {size} in {chunks}, bytes {appended.start} to {appended.end}"
-    session.done({"target": target, "source": source, **output.fields(appended), "chunks": done.chunks}, text)
 
 
 @command("trim")

@@ -1,8 +1,7 @@
-"""Define tierfs recover, which rebuilds a store from its bucket, and tierfs replica, which follows another's bucket."""
+"""Define tierfs recover: rebuild a store from its bucket."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,31 +9,18 @@ import click
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
-from tierfs.faces.cli.group import command, place_options, require_bucket, server_options
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.place_options import cold_choice, place_options, server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import VERBOSE, Session
 
 if TYPE_CHECKING:
-    from tierfs.app.recovery.from_journal import RecoverReport
     from tierfs.app.recovery.from_objects import FromObjectsReport, RebuiltStore
     from tierfs.app.recovery.loss import SegmentLoss
-    from tierfs.app.setup.create import ColdChoice
-
+    from tierfs.app.recovery.recover import RecoverReport
 
 # Lines for segments recovered unchanged: they fit on a terminal.
 _MOST_SEGMENTS = 20
-
-
-def _cold_choice(
-    what: str, bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None
-) -> ColdChoice:
-    """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
-    if sum(choice is not None for choice in (bucket, cold_url, cold_dir)) != 1:
-        raise click.UsageError(f"give the place {what} with either --bucket, --cold-url or --cold-dir")
-    require_bucket(bucket, cold_url, where)
-    from tierfs.app.setup.create import ColdChoice
-
-    return ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=False, **where)
 
 
 @command("recover")
@@ -63,7 +49,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
 
     Of the segments recovered without a known loss, it lists 20, or all of them with -v.
     """
-    choice, path = _cold_choice("of the cold bytes", **place), session.require_store_path()
+    choice, path = cold_choice("of the cold bytes", **place), session.require_store_path()
     every_segment = session.verbosity >= VERBOSE
 
     def confirm(journal: str) -> None:
@@ -85,7 +71,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
             data |= output.fields(rebuilt, "unproven warnings")
             session.done(data, _objects_text(rebuilt, every_segment=every_segment))
         else:
-            from tierfs.app.recovery.from_journal import recover_store
+            from tierfs.app.recovery.recover import recover_store
 
             report = recover_store(path, choice, show, takes_left=left_place)
             session.warn_text(report.warnings)
@@ -156,39 +142,3 @@ def _loss_line(loss: SegmentLoss) -> str:
         parts.append(f"{output.size(loss.cut_bytes)} at its end are lost")
     parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in loss.lost]
     return f"{printable(loss.segment)}: {', '.join(parts)}"
-
-
-@command("replica")
-@place_options("Bucket to follow.", "Another place to follow; URLs as of init.", "Cold directory to follow.")
-@server_options()
-@click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
-def replica(session: Session, refresh: bool, **place: Any) -> None:
-    """Create a read-only store in the directory given by --store, which must be missing or empty.
-
-    It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
-    daemon of it checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the
-    bucket, so read-only credentials are enough.
-    """
-    if refresh:
-        if place["bucket"] is not None or any(place.values()):
-            raise click.UsageError("--refresh takes no place: a replica knows its bucket")
-        with session.open_store() as store:
-            from tierfs.app.replica import refresh as refresh_replica
-
-            with progress_line(session) as show:
-                done = refresh_replica(store, show)
-        text = f"nothing new after slot {done.slot}"
-        if done.started_over:
-            text = f"started over from the newest checkpoint, up to slot {done.slot}"
-        elif done.entries:
-            text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
-        session.done(done, text)
-        return
-    choice, path = _cold_choice("to follow", **place), session.require_store_path()
-    from tierfs.app.recovery.replica import create_replica
-
-    with progress_line(session) as show:
-        report = create_replica(path, choice, show)
-    session.warn_text(report.warnings)
-    text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
-    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")

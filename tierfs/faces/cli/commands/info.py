@@ -1,12 +1,10 @@
-"""Define tierfs ls, info and du, which show names, segments and sizes by tier from the metadata alone."""
+"""Define tierfs info: show or draw segments, from the metadata alone."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from stat import filemode
 from typing import TYPE_CHECKING, Any
 
@@ -14,109 +12,35 @@ import click
 
 from tierfs.app import describe
 from tierfs.app.store import Store
-from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.names import printable
 from tierfs.base.words.types import ChunkState, EntryKind, SegmentKind, Tier
 from tierfs.engine.metadata import chains, directories, policies
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.endangered import UnreachablePlace, unreachable_of
-from tierfs.engine.segments.stat import Listed, SegmentStat
-from tierfs.engine.segments.usage import usage
+from tierfs.engine.segments.stat import SegmentStat
 from tierfs.faces.cli import output
 from tierfs.faces.cli.drawing.map import BarRun, Mark, Row, draw, offset
-from tierfs.faces.cli.group import command, each, human_option, paths_argument
-from tierfs.faces.cli.progress import progress_line
-from tierfs.faces.cli.session import QUIET, Session
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.paths import each, paths_argument
+from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.reading.times import TimePlace
     from tierfs.upkeep.holder.why import Reason
 
 _NS_PER_MS = 1_000_000
+_INDENT = " " * len("local copy  ")
 
+# Parts of a segment whose place is explained; --json has all.
+_REASONS_SHOWN = 5
 
-@command("ls")
-@paths_argument(optional=True, metavar="[PATH]...")
-@human_option
-@click.option("-a", "--all", is_flag=True, hidden=True, expose_value=False)  # no name begins with a dot of its own
-@click.option("-R", "--recursive", is_flag=True, help="List the directories below too.")
-@click.option(
-    "-l",
-    "long",
-    is_flag=True,
-    help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
-)
-@click.option("--removed", is_flag=True, help="List what is in the trash instead, at and below DIR as it was.")
-def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, removed: bool) -> None:
-    """List the names in directories; those of directories end in a slash. With --json one object per line.
+# Width without a terminal: fits into a mail and beside a pager's line numbers.
+_PIPE_COLUMNS = 72
 
-    --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
-    """
-    if removed:
-        from tierfs.faces.cli.commands.rm_restore import list_removed
-
-        with session.open_store(looks=True) as store:
-            for path in paths:
-                list_removed(session, store, join(split(store.segment_of_path(path))))
-        return
-    several = recursive or len(paths) > 1
-    whole = several and session.json
-    line: Callable[[str, Listed], Any] = _json_line if session.json else _cells if long else _short_line
-    printed = False
-
-    def work(name: str) -> None:
-        nonlocal printed
-        below: list[str] = []
-        lines = []
-        with progress_line(session) as show, store.metadata.read() as txn:
-            entry = directories.find(txn, name)
-            is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
-            parent = join(split(name))
-            for item in Meter(show, noun="name").each(stat.listing(txn, name), lambda item: item.name):
-                path = f"{parent}/{item.name}" if parent else item.name
-                if item.kind is EntryKind.DIRECTORY:
-                    below.append(path)
-                lines.append(line(parent if is_segment else path if whole else item.name, item))
-        # Print after releasing the snapshot: a pager may be slow.
-        if several and not session.json and not is_segment:
-            click.echo(("\n" if printed else "") + f"{output.path(name)}:")
-        printed = True
-        if long and not session.json:
-            header = (
-                [("bytes", "local", "cold", "modified (UTC)", "name")] if lines and session.verbosity > QUIET else []
-            )
-            lines = output.lines([*header, *lines], ">12", ">10", ">10", "<20", "<")  # a letter precedes the first size
-        for text in lines:
-            click.echo(text)
-        for directory in below if recursive else ():
-            work(directory)
-
-    with session.open_store(looks=True) as store:
-        each(session, store, paths, work)
-
-
-def _json_line(name: str, item: Listed) -> str:
-    return json.dumps(describe.listed(name, item))
-
-
-def _short_line(name: str, item: Listed) -> str:
-    return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
-
-
-def _cells(name: str, item: Listed) -> Sequence[str]:
-    segment = item.segment
-    if segment is None:
-        modified = output.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
-        flag, sizes = "d", ["-", "-", "-"]
-    else:
-        modified = output.clock_time(stat.modified_ns(segment) // _NS_PER_MS)
-        flag = "S" if segment.sealed else "o"
-        sizes = [*map(output.size, (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes))]
-    suffix = f"  (sealed by policy, continues in {printable(item.successor)})" if item.successor is not None else ""
-    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + suffix)
+_MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 
 
 @command("info")
@@ -134,7 +58,7 @@ def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) 
         raise click.UsageError("--map and --at are mutually exclusive")
     at_ms = None
     if at is not None:
-        from tierfs.faces.cli.options import Time
+        from tierfs.faces.cli.parameter_types import Time
 
         at_ms = Time().convert(at, None, click.get_current_context())
     with session.open_store(looks=True) as store:
@@ -243,12 +167,6 @@ def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
     return rows
 
 
-_INDENT = " " * len("local copy  ")
-
-# Parts of a segment whose place is explained; --json has all.
-_REASONS_SHOWN = 5
-
-
 def _info_text(
     stat: SegmentStat,
     writer: str | None,
@@ -289,37 +207,6 @@ def _info_text(
 
 def _tier_text(state: TierState) -> str:
     return f"{output.size(state.bytes)} in {output.count(state.count, 'chunk')}"
-
-
-@command("du")
-@paths_argument(optional=True, metavar="[PATH]...")
-@human_option
-@click.option("-s", "--summarize", is_flag=True, help="Show only the total.")
-def du(session: Session, paths: tuple[str, ...], summarize: bool) -> None:
-    """Sum up the bytes below each PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
-
-    Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
-    object per line.
-    """
-    header = [("bytes", "local", "cold", "name")]
-
-    def work(name: str) -> None:
-        with progress_line(session) as show, store.metadata.read() as txn:
-            rows = deque(usage(txn, name, show), maxlen=1 if summarize else None)
-        # Print after releasing the snapshot: a pager may be slow.
-        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes)) for row in rows]
-        cells = [(*own, output.path(row.name)) for own, row in zip(sizes, rows, strict=True)]
-        session.rows(rows, output.lines([*header, *cells], ">10", ">10", ">10", "<"))
-        header.clear()
-
-    with session.open_store(looks=True) as store:
-        each(session, store, paths, work)
-
-
-# Width without a terminal: fits into a mail and beside a pager's line numbers.
-_PIPE_COLUMNS = 72
-
-_MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 
 
 def _map(session: Session, store: Store, name: str, *, names_it: bool) -> None:

@@ -1,6 +1,6 @@
-"""Define tierfs init and tierfs status.
+"""Define tierfs status.
 
-For a fenced store, status adds the ranges of bytes that only its disk holds, each with the command that exports it.
+For a fenced store it adds the ranges of bytes that only its disk holds, each with the command that exports it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,21 @@ from tierfs.app import describe
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.base.words import units
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import Ack, RequestState
+from tierfs.base.words.types import RequestState
 from tierfs.faces.cli import output
-from tierfs.faces.cli.group import ack_option, command, place_options, require_bucket, server_options
+from tierfs.faces.cli.group import command
 from tierfs.faces.cli.mount_stats import WaitingMount, waiting_at
-from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.output import cold_place
 from tierfs.faces.cli.session import Session, as_json
 from tierfs.upkeep.holder.lock import mounts_of
 
 if TYPE_CHECKING:
     from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
     from tierfs.engine.segments.endangered import Endangered
-    from tierfs.upkeep.holder.status import (
-        AdoptionStatus,
-        BacklogStatus,
-        JournalStatus,
-        LocalOnly,
-        StoreStatus,
-        TierStatus,
-    )
+    from tierfs.upkeep.holder.local_only import LocalOnly
+    from tierfs.upkeep.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, StoreStatus, TierStatus
 
-
-# Ranges, and names of objects, in the text output; --json has all.
+# Ranges in the text output; --json has all.
 _SHOWN = 20
 
 
@@ -71,88 +64,6 @@ def _export(store: Path, run: LocalOnly) -> str:
     return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
 
 
-# Scheme of a cold tier in a directory, relative to the store's.
-_FILE_SCHEME = "file:"
-
-
-@command("init")
-@place_options(
-    "Keep cold bytes in S3.",
-    "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
-    "Keep cold bytes in an existing directory.",
-)
-@click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
-@click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
-@ack_option
-@server_options()
-def init(
-    session: Session,
-    bucket: str | None,
-    create_bucket: bool,
-    cold_url: str | None,
-    cold_dir: Path | None,
-    cold: str | None,
-    ack: str | None,
-    **where: str | None,
-) -> None:
-    """Create a store in the directory given by --store, which must be missing or empty.
-
-    The default cold tier is a directory in the store; --bucket, --cold-url, --cold-dir and --cold choose another or
-    none. --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
-    """
-    if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
-        raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
-    if cold is not None and ack == Ack.COLD:
-        raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
-    require_bucket(bucket, None, {"create_bucket": create_bucket})
-    require_bucket(bucket, cold_url, where)
-    path = session.require_store_path()
-    from tierfs.app.setup.create import ColdChoice, init_store
-
-    choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
-    report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
-    session.warn_text(report.warnings)
-    place = _place(report.cold_url, report.path)
-    session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
-
-
-@command("move")
-@click.option("--to", "url", required=True, metavar="URL", help="The new place: an existing directory, or a URL.")
-@server_options("URL of its S3 server; by default the present one's.")
-def move(session: Session, **wanted: str | None) -> None:
-    """Move the cold tier: copy it to another place, prove every byte there, and switch.
-
-    Mounts and daemons go on meanwhile and use the new place afterwards; uploads rest for the last step. The server
-    copies by itself where both places are its own. Run it again if it was stopped: it continues. The place before is
-    left as it is.
-    """
-    from tierfs.app.move import move as move_store
-    from tierfs.engine.metadata.policies import told
-
-    with session.open_store() as store, progress_line(session) as show:
-        done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
-    copied, before, after = done.copied, told(done.before), told(done.after)
-    data = output.fields(done, "before=before.url cold_url=after.url endpoint_url=after.endpoint_url")
-    data |= output.fields(copied, "objects bytes server_bytes=by_server_bytes present")
-    data |= {"damaged": done.damaged, "left": copied.left}
-    parts = [f"{output.count(copied.objects, 'object')}, {output.size(copied.bytes)} copied"]
-    if copied.by_server_bytes:
-        parts.append(f"{output.size(copied.by_server_bytes)} of them by the server")
-    if copied.present:
-        parts.append(f"{output.count(copied.present, 'object')} there already")
-    session.done(data, f"cold tier: {after}; {', '.join(parts)}")
-    for name in done.damaged[:_SHOWN]:
-        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs check --read")
-    for name in copied.left[:_SHOWN]:
-        session.warn(f"{printable(name)} was left: no object of a store has such a name")
-    if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
-        session.warn(f"and {more} more of these, which --json lists")
-    session.note(
-        f"{before} is left as it is, with a note that names the new place; replicas of it need: "
-        f"tierfs config cold.url={done.after.url}"
-    )
-
-
 @command("status")
 def status(session: Session) -> None:
     """Show the store: its tiers, bytes not yet offloaded, what the bucket knows, who is at work, and warnings."""
@@ -171,7 +82,7 @@ def status(session: Session) -> None:
         if not report.journal.fenced_by_epoch:
             session.result(data, text)
             return
-        from tierfs.upkeep.holder.status import local_only
+        from tierfs.upkeep.holder.local_only import local_only
 
         with store.metadata.read() as txn:
             _print_fenced(session, data, text, store.path, local_only(txn))
@@ -190,7 +101,7 @@ def _status_text(
     reasons = [("waits" if row.kind.moves else "stays", row) for row in report.backlog.reasons]
     rows = [
         ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
-        ("cold tier", _place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
+        ("cold tier", cold_place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
         ("names", f"{output.count(report.segments, 'segment')} in {output.count(report.directories, 'directory')}"),
         ("bytes", output.size(report.bytes)),
         ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
@@ -281,15 +192,6 @@ def _request(request: RequestRecord) -> str:
     if request.total_items:
         done = f", {request.done_items:,} of {output.count(request.total_items, request.noun)}{done}"
     return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
-
-
-def _place(cold_url: str | None, store: Path) -> str:
-    """Return the place of cold bytes: a URL, a directory or `none`."""
-    if cold_url is None:
-        return "none"
-    if cold_url.startswith(_FILE_SCHEME):
-        return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
-    return printable(cold_url)
 
 
 def _address(address: Mapping[str, str]) -> str:

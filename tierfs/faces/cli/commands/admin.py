@@ -1,0 +1,41 @@
+"""Define tierfs admin, which serves HTTP."""
+
+from __future__ import annotations
+
+import click
+
+from tierfs.base.system import extras, processes
+from tierfs.base.system.store_paths import ADMIN_NAME
+from tierfs.base.words.names import printable
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.session import Session
+from tierfs.upkeep.holder import lock
+from tierfs.upkeep.holder.lock import HeldElsewhere
+
+
+@command("admin")
+@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
+def admin(session: Session, foreground: bool) -> None:
+    """Serve the admin API over HTTP, until SIGTERM: on the Unix socket STORE/admin.sock, for this user and root.
+
+    With the setting admin.listen it serves TCP too, with the token in STORE/admin.token. Returns once it serves; fails
+    while another process does. It may run beside a mount or daemon, which carries out its offloads.
+    Pulsar's pulsar-admin can ask it for offloads and set their policies.
+    """
+    extras.require("the admin API", "admin", "starlette", "uvicorn", "anyio")
+    store = session.require_store_path().absolute()
+    if foreground:
+        from tierfs.faces.admin.listen import serve_foreground
+
+        serve_foreground(store)
+        return
+    from tierfs.app.store import open_store
+
+    with open_store(store) as opened:
+        paths = opened.paths
+        server = lock.current(paths.admin)
+    if server is not None:
+        raise HeldElsewhere(f"the admin API is served by {server}", remedy="leave it to that process, or end it first")
+    log = processes.start(["--store", str(paths.root), "admin", "-f"], paths.log, ADMIN_NAME)
+    data = {"store": str(store), "socket": str(paths.admin_socket), "log": str(log)}
+    session.done(data, f"serving {printable(str(paths.admin_socket))}; log: {log}")

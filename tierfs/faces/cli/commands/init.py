@@ -1,0 +1,56 @@
+"""Define tierfs init: create a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import Ack
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.options import ack_option
+from tierfs.faces.cli.output import cold_place
+from tierfs.faces.cli.place_options import place_options, require_bucket, server_options
+from tierfs.faces.cli.session import Session
+
+
+@command("init")
+@place_options(
+    "Keep cold bytes in S3.",
+    "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
+    "Keep cold bytes in an existing directory.",
+)
+@click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
+@click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
+@ack_option
+@server_options()
+def init(
+    session: Session,
+    bucket: str | None,
+    create_bucket: bool,
+    cold_url: str | None,
+    cold_dir: Path | None,
+    cold: str | None,
+    ack: str | None,
+    **where: str | None,
+) -> None:
+    """Create a store in the directory given by --store, which must be missing or empty.
+
+    The default cold tier is a directory in the store; --bucket, --cold-url, --cold-dir and --cold choose another or
+    none. --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
+    """
+    if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
+        raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
+    if cold is not None and ack == Ack.COLD:
+        raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
+    require_bucket(bucket, None, {"create_bucket": create_bucket})
+    require_bucket(bucket, cold_url, where)
+    path = session.require_store_path()
+    from tierfs.app.setup.create import ColdChoice, init_store
+
+    choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
+    report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
+    session.warn_text(report.warnings)
+    place = cold_place(report.cold_url, report.path)
+    session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")

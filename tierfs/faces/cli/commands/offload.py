@@ -1,0 +1,100 @@
+"""Define tierfs offload: copy bytes to the cold tier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tierfs.app.store import Store
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import EntryKind
+from tierfs.engine.metadata import directories
+from tierfs.faces.cli import output
+from tierfs.faces.cli.options import POSITION
+from tierfs.faces.cli.parameter_types import Size
+from tierfs.faces.cli.paths import each_command
+from tierfs.faces.cli.progress import perform_shown
+from tierfs.faces.cli.session import Session
+
+if TYPE_CHECKING:
+    from tierfs.tiering.offload_command import OffloadReport
+
+
+@each_command("offload", "[PATH]...")
+@click.option(
+    "--before",
+    metavar=f"OFFSET|{POSITION}",
+    help="Copy only what lies before this offset of a segment, or position of a managed ledger.",
+)
+@click.option("--keep", type=Size(), metavar="SIZE", help="Leave the newest bytes of each segment where they are.")
+@click.option("--no-wait", is_flag=True, help="Leave the work to the mount or daemon and return at once.")
+def offload(session: Session, store: Store, name: str, before: str | None, keep: int | None, no_wait: bool) -> None:
+    """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
+
+    On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
+    ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
+
+    --before OFFSET makes every byte of the segment PATH before the offset cold, with the rest of the chunk that holds
+    the last one. Of a managed ledger it copies the closed ledgers that lie wholly before a position, oldest first, and
+    prints the position of the first entry that is not offloaded.
+
+    --keep SIZE leaves at least the newest SIZE bytes on this disk alone: of each segment, of a stream through all its
+    segments, and of each managed ledger, whose ledgers move as a whole. Chunks are not cut for it.
+    """
+    from tierfs.upkeep.holder.perform import request
+    from tierfs.upkeep.holder.verbs import KEEP, OFFLOAD, OFFLOAD_PART
+
+    options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None}
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="leave one of them out")
+    if before is not None:
+        _offload_before(session, store, name, before)
+        return
+    if keep is not None:
+        _print_offloaded(session, name, perform_shown(session, store, OFFLOAD_PART, name, {KEEP: str(keep)}))
+        return
+    if no_wait:
+        number = request(store, OFFLOAD, name)
+        session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
+        return
+    _print_offloaded(session, name, perform_shown(session, store, OFFLOAD, name, {}))
+
+
+def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:
+    if done.ledger_bytes:
+        session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
+    already = output.size(done.already_cold_bytes)
+    text = f"nothing to offload below {output.path(name)}; {already} of the local bytes are cold"
+    if not done.already_cold_bytes and not done.ledger_bytes:
+        text = f"nothing to offload below {output.path(name)}: it has no bytes on this disk"
+    if done.objects:
+        moved = f"{output.size(done.bytes)} of {output.count(done.segments, 'segment')}"
+        text = f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were cold already"
+    session.done({"path": name, **output.fields(done)}, text)
+
+
+def _offload_before(session: Session, store: Store, name: str, before: str) -> None:
+    from tierfs.engine.segments.positions import Position
+    from tierfs.upkeep.holder.verbs import BEFORE, BEFORE_OFFSET, OFFLOAD_PART, OFFLOAD_PREFIX
+
+    with store.metadata.read() as txn:
+        is_segment = directories.must_find(txn, name, "segment or managed ledger").kind is EntryKind.SEGMENT
+    if is_segment:
+        offset = Size().convert(before, None, click.get_current_context())
+        moved = perform_shown(session, store, OFFLOAD_PART, name, {BEFORE_OFFSET: str(offset)})
+        _print_offloaded(session, name, moved)
+        return
+    try:
+        position = Position.parse(before)
+    except InvalidRequest as exc:
+        remedy = f"{exc.remedy}; an offset is of one segment, and for all below a directory there is --keep SIZE"
+        raise InvalidRequest(str(exc), remedy=remedy) from exc
+    done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(position)})
+    first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
+    text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
+    if not done.ledgers:
+        text = f"nothing to offload in {printable(name)}: {output.count(done.already_cold, 'ledger')} cold, {first}"
+    session.done({"managed_ledger": name, **output.fields(done)}, text)

@@ -1,0 +1,50 @@
+"""Define tierfs replica: create a read-only store that follows another's bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tierfs.base.words.names import printable
+from tierfs.faces.cli import output
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.place_options import cold_choice, place_options, server_options
+from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.session import Session
+
+
+@command("replica")
+@place_options("Bucket to follow.", "Another place to follow; URLs as of init.", "Cold directory to follow.")
+@server_options()
+@click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
+def replica(session: Session, refresh: bool, **place: Any) -> None:
+    """Create a read-only store in the directory given by --store, which must be missing or empty.
+
+    It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
+    daemon of it checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the
+    bucket, so read-only credentials are enough.
+    """
+    if refresh:
+        if place["bucket"] is not None or any(place.values()):
+            raise click.UsageError("--refresh takes no place: a replica knows its bucket")
+        with session.open_store() as store:
+            from tierfs.app.replica import refresh as refresh_replica
+
+            with progress_line(session) as show:
+                done = refresh_replica(store, show)
+        text = f"nothing new after slot {done.slot}"
+        if done.started_over:
+            text = f"started over from the newest checkpoint, up to slot {done.slot}"
+        elif done.entries:
+            text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
+        session.done(done, text)
+        return
+    choice, path = cold_choice("to follow", **place), session.require_store_path()
+    from tierfs.app.recovery.replica import create_replica
+
+    with progress_line(session) as show:
+        report = create_replica(path, choice, show)
+    session.warn_text(report.warnings)
+    text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
+    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
