@@ -187,6 +187,12 @@ class Run:
     seconds: int
     other: Path | None
 
+    def own(self, subject: str) -> Path:
+        """Make a directory for one subject, as several of a run may use the same names."""
+        directory = self.directory / subject
+        directory.mkdir()
+        return directory
+
 
 def _sustained(run: Run) -> str:
     init_store(run.directory / "sustained", ColdChoice())
@@ -199,8 +205,8 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "week": lambda _: bench_week(),
     "hdfs": lambda run: bench_hdfs(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
-    "everyday": lambda run: "\n".join(bench_everyday(run.directory / "store", run.repetitions)),
-    "one-directory": lambda run: "\n".join(bench_one_directory(run.directory / "store", run.repetitions)),
+    "everyday": lambda run: "\n".join(bench_everyday(run.own("everyday") / "store", run.repetitions)),
+    "one-directory": lambda run: "\n".join(bench_one_directory(run.own("one-directory") / "store", run.repetitions)),
     "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
     "spark-small": lambda run: bench_spark_small(run.directory, run.repetitions),
     "rest": lambda run: bench_rest(run.directory),

@@ -92,7 +92,9 @@ def bench_evicted(path: Path, endpoint: S3Endpoint, repetitions: int) -> Iterato
     if shutil.which(JUICE.program):
         keys = ("--access-key", endpoint.access_key, "--secret-key", endpoint.secret_key)
         bucket = f"{endpoint.endpoint_url}/{endpoint.create_bucket()}"
-        subjects.append(_juicefs(path.parent, source, mnt, ("--storage", "s3", "--bucket", bucket, *keys)))
+        scratch = path.parent / "juicefs-s3"  # `everyday` in the same run has a volume of its own
+        scratch.mkdir()
+        subjects.append(_juicefs(scratch, source, mnt, ("--storage", "s3", "--bucket", bucket, *keys)))
     for _ in range(repetitions):
         for subject in subjects:
             for tool in ("grep -rc", "tar"):
