@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands import tierfs
 from tierfs.app import store as app
-from tierfs.app.setup import connect
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 
 THREADS = 8
@@ -24,14 +24,14 @@ def test_threads_that_ask_at_once_share_one_client(tmp_path: Path, monkeypatch: 
     (tmp_path / "cold").mkdir()
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
     barrier = Barrier(THREADS)
-    original, made = connect.connect_bare, []
+    original, made = Place.open, []
 
     def counted(*arguments: Any, **named: Any) -> ChunkStorage:
         time.sleep(SLOW_S)  # the others come in meanwhile, if they can
         made.append(original(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(connect, "connect_bare", counted)
+    monkeypatch.setattr(Place, "open", counted)
     with app.open_store(tmp_path / "store") as store, ThreadPoolExecutor(THREADS) as pool:
         location_id = store.cold_location_id
         assert location_id is not None

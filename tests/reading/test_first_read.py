@@ -21,12 +21,12 @@ from tests.reading.fetch.chaos import RangeServer, serving
 from tests.reading.readers import check, make_cold, reader_of
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
-from tierfs.app.setup.connect import wrapped
 from tierfs.base.options.config import ColdSettings, ReadSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import TierfsError, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.storage import S3Storage
@@ -53,7 +53,7 @@ def over_http(store: TestStore, encrypted: ssl.SSLContext | None = None) -> Iter
         location = S3Location(_BUCKET, endpoint_url=server.origin, region="us-east-1")
         record = LocationRecord(id=LocationId(1), url=f"s3://{_BUCKET}", writable=True)
         settings = ColdSettings()
-        with closing(wrapped(S3Storage(location, settings), record, settings, NullMetrics())) as cold:
+        with closing(Place(record, Path(), settings).wrapped(S3Storage(location, settings), NullMetrics())) as cold:
             yield server, cold
 
 

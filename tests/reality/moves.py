@@ -21,9 +21,9 @@ from tests.reality.acks import APPENDING, Appending, Drill, Progress
 from tests.reality.lives import Life, Place, Places
 from tests.reality.readers import Follower, Program, Watch, open_readers
 from tierfs.app import store as app
-from tierfs.app.setup.connect import connect_bare
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.types import MIB, Ack, ChunkState, Tier
+from tierfs.engine.chunkstore import place as places
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.reader import list_journal
 from tierfs.engine.metadata import chains, directories
@@ -215,7 +215,7 @@ class MovesDrill(Drill):
             url = place.url if "://" in place.url else f"file:{place.url}"
             server = self._server(place)[1:]
             location = LocationRecord(id=now.id, url=url, endpoint_url=server[0] if server else "")
-            return connect_bare(location, store.path, store.settings.cold)
+            return places.Place(location, store.path, store.settings.cold).open()
 
     def _empty(self, place: Place) -> None:
         """Nothing may need it any more."""

@@ -12,7 +12,6 @@ import pytest
 
 from tests.safety.refused import refused
 from tests.servers.scripted_http import ETAG
-from tierfs.app.setup.connect import require_allowed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options import policy
 from tierfs.base.options.config import ColdSettings
@@ -33,6 +32,7 @@ from tierfs.base.words.types import (
 from tierfs.engine.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME, check_name, check_range, is_own, read_source
 from tierfs.engine.journal import epochs, store_mark
@@ -330,7 +330,7 @@ def test_a_lock_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
 def test_no_place_is_used_that_only_a_journal_named(from_journal: bool, allowed: str) -> None:
     location = LocationRecord(id=LocationId(1), url="s3://b/p", from_journal=from_journal)
     with refused(from_journal and not allowed, PermissionDenied, "named by the bucket's journal"):
-        require_allowed(location, ColdSettings(allowed_locations=allowed))
+        Place(location, Path(), ColdSettings(allowed_locations=allowed)).require_allowed()
 
 
 def test_a_files_name_is_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ import urllib3
 from tests.disks import synced
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.safety.refused import refused
-from tierfs.app.setup.connect import wrapped
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system import osio
 from tierfs.base.system.metrics import NullMetrics
@@ -26,6 +25,7 @@ from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.directory.tree import RootDirectory
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.places.address import connect_place
 from tierfs.engine.chunkstore.places.filesystem import LocalFiles
 from tierfs.engine.chunkstore.protocol import Abilities, BufferSource, EtagDiffers, PendingUpload, Source
@@ -88,7 +88,9 @@ def test_nothing_is_deleted_put_or_aborted_in_a_place_of_others(kind: str) -> No
     inner, ours = Uploading(), kind == "ours"
     inner.put("o", BufferSource(b"theirs"))
     location = LocationRecord(id=LocationId(1), url="s3://b", writable=ours)
-    place: Any = ReadOnlyStorage(inner) if kind == "bare" else wrapped(inner, location, ColdSettings(), NullMetrics())
+    place: Any = ReadOnlyStorage(inner)
+    if kind != "bare":
+        place = Place(location, Path(), ColdSettings()).wrapped(inner, NullMetrics())
     for change in (
         lambda: place.put("p", BufferSource(b"")),
         lambda: place.delete("o"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
 
-from tierfs.app.setup import connect, place
 from tierfs.app.setup.locations import Locations
 from tierfs.base.options.config import ColdSettings, ReadSettings
 from tierfs.base.system.metrics import NullMetrics
@@ -19,6 +18,7 @@ from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.metadata.records import LocationRecord
@@ -95,12 +95,10 @@ class Places:
     def connected(self) -> Iterator[None]:
         """Let the product connect here."""
 
-        def connect_bare(location: LocationRecord, *_: object, **__: object) -> ChunkStorage:
-            return _ReadersStorage(self, location.url)
+        def opened(place: Place, **_: object) -> ChunkStorage:
+            return _ReadersStorage(self, place.record.url)
 
-        with ExitStack() as stack:
-            for module in (connect, place):
-                stack.enter_context(patch.object(module, "connect_bare", connect_bare))
+        with patch.object(Place, "open", opened):
             yield
 
 

@@ -28,7 +28,7 @@ from tierfs.engine.metadata.tables import FAILURES
 from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 from tierfs.faces.cli.progress import ProgressLine
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.tiering.ledgers.offload_runs import OffloadRuns
 from tierfs.upkeep.holder.failures import Failures
 
@@ -147,9 +147,9 @@ def place_connections(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[C
     (store.path / "chunks").mkdir(exist_ok=True)
     for _turn in range(20):
         made, seen = PlaceConnections(), set[int]()
-        place = Place(str(store.path), "id", (), ColdSettings())
+        place = ScannedStore(str(store.path), "id", (), ColdSettings())
 
-        def work(_: int, made: PlaceConnections = made, seen: set[int] = seen, place: Place = place) -> None:
+        def work(_: int, made: PlaceConnections = made, seen: set[int] = seen, place: ScannedStore = place) -> None:
             seen.update((id(made.files(place)), id(made.in_flight(place))))
 
         def check(seen: set[int] = seen) -> None:

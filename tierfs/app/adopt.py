@@ -9,14 +9,14 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs.app import verbs
-from tierfs.app.setup import connect
-from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import EntryKind, LocationId, SegmentId
+from tierfs.engine.chunkstore.place import FILE_SCHEME, Place, provider_of
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.s3.location import S3_SCHEME, split_s3_url
 from tierfs.engine.chunkstore.validate import is_relative
 from tierfs.engine.ledger.single_object import MagicWords
 from tierfs.engine.metadata import directories, policies
@@ -161,7 +161,7 @@ class Adopter:
                 own = own_names(txn, place.location)
             foreign = without_own(plan, objects, place.location, own)
             if self.kind == PULSAR:
-                in_files = connect.in_files(place.location)
+                in_files = provider_of(place.location.url).in_files(place.location.url)
                 plan_pulsar(plan, storage, foreign, self.into, Reading(in_files, self.ledgers.magic))
             else:
                 assert self.kind is not None
@@ -306,7 +306,7 @@ class Adopter:
     @contextmanager
     def _connected(self, location: LocationRecord) -> Iterator[ChunkStorage]:
         store = self._store
-        storage = connect.connect(location, store.path, store.settings.cold, store.metrics)
+        storage = Place(location, store.path, store.settings.cold).shared(store.metrics)
         try:
             yield storage
         finally:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tierfs.app.setup.connect import FILE_SCHEME
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, TierfsError
+from tierfs.engine.chunkstore.place import FILE_SCHEME
 from tierfs.engine.metadata import changes, directories, policies, tables
 from tierfs.engine.metadata.record_parts import NOT_REPEATED, AdoptionTimer
 from tierfs.engine.metadata.records import LocationRecord

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.recovery import object_headers
-from tierfs.app.setup.connect import connect
 from tierfs.app.store import Store
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
@@ -19,6 +18,7 @@ from tierfs.base.words.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.records import LocationRecord
 
@@ -54,7 +54,7 @@ def _opened(wanted: str, store: Store | None, server: Server) -> Iterator[tuple[
     if _URL in wanted:
         location, name = _of_url(wanted, store, server)
         settings = ColdSettings() if store is None else store.settings.cold
-        with closing(connect(location, Path(), settings, NullMetrics(), sweeps=False)) as storage:
+        with closing(Place(location, Path(), settings).shared(NullMetrics(), sweeps=False)) as storage:
             yield storage, name
     elif wanted.startswith(_HERE) or (store is None and Path(wanted).exists()):
         root, name = _of_file(Path(wanted))

@@ -15,7 +15,6 @@ from pathlib import Path
 from uuid import UUID, uuid5
 
 from tierfs.app.export_files import write_new
-from tierfs.app.setup import connect
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.progress import Meter
@@ -23,6 +22,7 @@ from tierfs.base.system import osio
 from tierfs.base.words import names
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import ByteRange, Tier
+from tierfs.engine.chunkstore.place import provider_of
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger import transforms, unbatch
@@ -163,7 +163,7 @@ class Exporter:
         metadata: Mapping[str, str] | None = stored.metadata
         with self._store.metadata.read() as txn:
             place = policies.location(txn, record.location_id)
-        if not place.writable and connect.in_files(place):
+        if not place.writable and provider_of(place.url).in_files(place.url):
             metadata = metadata_beside(storage, object_name)
         if metadata is not None:
             self._write_metadata(_key(object_name), metadata)

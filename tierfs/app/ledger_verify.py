@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from tierfs.app.ledger_rows import StoredRows
-from tierfs.app.setup import connect
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId, Tier
 from tierfs.base.words.units import numbered
+from tierfs.engine.chunkstore.place import provider_of
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.deviations import Deviations
@@ -115,7 +115,7 @@ class LedgerVerifier:
         with self._store.metadata.read() as txn:
             ledger = entries.find(txn, segment.id)
             place = policies.location(txn, records[0].location_id)
-        in_files = not place.writable and connect.in_files(place)
+        in_files = not place.writable and provider_of(place.url).in_files(place.url)
         parts: list[LedgerPart] = []
         expected: list[int] = []
         magic = None

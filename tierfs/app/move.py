@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tierfs.app.setup import place
-from tierfs.app.setup.create import holds_a_store, probed
+from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
@@ -24,6 +24,7 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier
 from tierfs.engine.chunkstore import probe
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
@@ -74,7 +75,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
             if not is_marked:
                 store_mark.write_mark(bare, store_mark.mark_of(record))
             left.begin_moving(bare, left.of_place(before, 0, record.store_id, store.clock.now_ms()))
-            after = probed(after, bare)
+            after = Place(after, store.path, store.settings.cold).probed(bare).record
             target = stack.enter_context(closing(store.connect_to(after)))
             moving = _Moving(store, before, target, report, trace)
             try:

@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from tierfs.app.recovery.replica import Follower, Refreshed, create_replica
-from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME
 from tierfs.app.setup.create import ColdChoice
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied
+from tierfs.engine.chunkstore.place import FILE_SCHEME
+from tierfs.engine.chunkstore.s3.location import S3_SCHEME
 from tierfs.engine.journal import store_mark
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.holder import lock

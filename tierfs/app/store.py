@@ -248,9 +248,9 @@ class Store:
 
     def connect_to(self, place: LocationRecord) -> ChunkStorage:
         """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
-        from tierfs.app.setup import connect
+        from tierfs.engine.chunkstore.place import Place
 
-        return connect.connect(place, self.path, self.settings.cold, self.metrics, sweeps=False)
+        return Place(place, self.path, self.settings.cold).shared(self.metrics, sweeps=False)
 
     @property
     def cold_location_id(self) -> LocationId | None:
@@ -329,7 +329,7 @@ class Store:
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:
         """Ask by the present connection: a new one costs 50 ms of the interpreter, in the middle of a first read."""
-        from tierfs.app.setup.connect import server_time_ms
+        from tierfs.engine.chunkstore.probe import server_time_ms
 
         with self.metadata.read() as txn:
             place = policies.location(txn, location_id)

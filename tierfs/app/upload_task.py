@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tierfs.app.setup import connect
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words import names
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.batch_records import NO_FILE, UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
@@ -55,7 +55,7 @@ class WriteJob:
     @contextmanager
     def task(self, partition: int) -> Iterator[TaskUpload]:
         """Connect for the uploads of one task. An error inside the block deletes all that the task uploaded."""
-        storage = connect.connect(self.location, self.store, self.cold, NullMetrics(), sweeps=False)
+        storage = Place(self.location, self.store, self.cold).shared(NullMetrics(), sweeps=False)
         try:
             task = TaskUpload(storage, self, partition)
             try:

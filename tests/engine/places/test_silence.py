@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tierfs.app.setup.connect import connect_bare
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, Uploads
 from tierfs.engine.metadata.records import LocationRecord
 
@@ -74,7 +74,7 @@ def test_each_call_ends(kind: str, call: str, silent: int, tmp_path: Path, monke
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"DefaultEndpointsProtocol=http;{blobs}")
     endpoint = f"http://127.0.0.1:{silent}" if kind in ("s3", "gs") else ""
     location = LocationRecord(id=LocationId(1), url=URLS[kind].format(port=silent), endpoint_url=endpoint)
-    storage, raised = connect_bare(location, tmp_path, SETTINGS), []
+    storage, raised = Place(location, tmp_path, SETTINGS).open(), []
 
     def ask() -> None:
         with pytest.raises(Unavailable) as error:

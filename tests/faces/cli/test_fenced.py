@@ -19,8 +19,8 @@ from tests.conftest import Bucket
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.app.setup.connect import connect_bare
 from tierfs.base.options.config import Settings
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.tables import LOCATIONS
 
@@ -33,7 +33,7 @@ def take_over(first: Path, second: Path) -> None:
     with app.open_store(second) as store:
         location = store.cold_location
         assert location is not None
-        storage = connect_bare(location, store.path, Settings().cold)
+        storage = Place(location, store.path, Settings().cold).open()
         become_owner(store.metadata, storage)
         storage.close()
 

@@ -15,7 +15,7 @@ from tierfs.app.store import open_store
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.store_paths import ALLOW_OTHER_OWNER, StorePaths, require_own
 from tierfs.base.words.errors import PermissionDenied, TierfsError
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 
 OTHER_UID = 54321
 
@@ -142,7 +142,7 @@ def test_a_directory_of_root_is_another_users() -> None:
 
 def test_an_executor_reads_no_local_files_of_a_user_it_does_not_trust(path: Path) -> None:
     with open_store(path, any_owner=True) as store:
-        place = Place(str(path), store.metadata.store_id, (), ColdSettings())
+        place = ScannedStore(str(path), store.metadata.store_id, (), ColdSettings())
     connections = PlaceConnections()
     assert not connections.sees(place)
     assert connections.metadata(place) is None

@@ -17,7 +17,7 @@ from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.words.types import ROOT_DIRECTORY, LocationId
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScanFetcher
 from tierfs.pipeline.scan.line_format import LineFormat
 from tierfs.pipeline.scan.lines import read_lines
@@ -47,7 +47,7 @@ def connecting(patch: pytest.MonkeyPatch, double: Callable[[ChunkStorage], Doubl
     made: list[DoubleT] = []
     connect = PlaceConnections.storage
 
-    def storage(self: PlaceConnections, place: Place, location_id: LocationId) -> DoubleT:
+    def storage(self: PlaceConnections, place: ScannedStore, location_id: LocationId) -> DoubleT:
         if not made:
             made.append(double(connect(self, place, location_id)))
         self.in_flight(place).follow(location_id, made[0])
@@ -75,13 +75,13 @@ def fill(store: app.Store, data: bytes, *, name: str = "s", cold_bytes: int = 0,
 
 def planned(
     store: app.Store, selection: Selection, sizes: Sizes, reach: Reach, tail: Tail = Tail.LOCAL
-) -> tuple[Place, list[Partition]]:
-    """Place and partitions, after the way that they go to executors."""
+) -> tuple[ScannedStore, list[Partition]]:
+    """Store and partitions, after the way that they go to executors."""
     with store.metadata.read() as txn:
         pinner = Pinner(txn, None, tail)
         pinned = [pinner.pin(path, segment) for path, segment in select(txn, selection)]
         place = place_of(txn, str(store.path), store.settings.cold)
-    found: tuple[Place, list[Partition]] = pickle.loads(pickle.dumps((place, plan(pinned, sizes, reach))))
+    found: tuple[ScannedStore, list[Partition]] = pickle.loads(pickle.dumps((place, plan(pinned, sizes, reach))))
     return found
 
 
@@ -94,7 +94,7 @@ def scan_lines(
     return [rows_of(place, partition, form) for partition in partitions]
 
 
-def rows_of(place: Place, partition: Partition, form: LineFormat) -> list[Row]:
+def rows_of(place: ScannedStore, partition: Partition, form: LineFormat) -> list[Row]:
     """The lines of one partition, as an executor reads them."""
     sources = tuple(part.source for part in partition.parts)
     with ScanFetcher(place, PlaceConnections(), sources) as fetcher:

@@ -20,7 +20,7 @@ from tierfs.base.words.types import ByteRange, Tier
 from tierfs.engine.metadata import chains, directories
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.segments.ledgers import make
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.scrub_waves import wanted_segments, waves
 from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of
 from tierfs.pipeline.scan.selection import place_of
@@ -60,7 +60,7 @@ def reports(store: app.Store, *paths: str, partition_bytes: int = 1 << 20, parti
     return found
 
 
-def report_of_task(place: Place, partition: Sequence[CopyPiece]) -> CopyReport:
+def report_of_task(place: ScannedStore, partition: Sequence[CopyPiece]) -> CopyReport:
     """One task, which leaves nothing open."""
     place, partition = pickle.loads(pickle.dumps((place, partition)))
     connections = PlaceConnections()

@@ -30,7 +30,7 @@ from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
 from tierfs.engine.segments import ledgers, trash
 from tierfs.pipeline.scan.block_batches import read_blocks
 from tierfs.pipeline.scan.entry_batches import read_entries
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScanFetcher
 from tierfs.pipeline.scan.line_format import Separator
 from tierfs.pipeline.scan.planning import Partition, Reach, Sizes, plan
@@ -103,7 +103,7 @@ class Query:
         )
         return sorted(row for one in plan(pinned, SIZES, reach) for row in self._rows(place, one))
 
-    def _rows(self, place: Place, partition: Partition) -> list[tuple[object, ...]]:
+    def _rows(self, place: ScannedStore, partition: Partition) -> list[tuple[object, ...]]:
         if self.read.records is Records.LINES:
             return [*rows_of(place, partition, self.read.lines)]
         names = [part.source.name for part in partition.parts]

@@ -7,7 +7,7 @@ from tests.simulation.world import World
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
 from tierfs.pipeline.scan.selection import PinnedSegment, Pinner, Tail, place_of
 
@@ -19,11 +19,11 @@ class WorldConnections(PlaceConnections):
         super().__init__()
         self._world = world
 
-    def metadata(self, place: Place) -> MetadataStore | None:
+    def metadata(self, place: ScannedStore) -> MetadataStore | None:
         """Return those of the store, which it closes."""
         return self._world.store.metadata
 
-    def files(self, place: Place) -> ChunkFiles:
+    def files(self, place: ScannedStore) -> ChunkFiles:
         """Return those of the store, which it closes."""
         return self._world.store.files
 

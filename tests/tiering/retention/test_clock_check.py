@@ -12,11 +12,10 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
-from tierfs.app.setup import connect
-from tierfs.app.setup.connect import connect_bare
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.system.clock import LONGEST_REST_S, ClockReading, ManualClock, SystemClock
 from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE
@@ -122,13 +121,14 @@ def test_the_server_is_asked_by_the_connection_there_is(
     endpoint, bucket = moto_bucket
     choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
     init_store(tmp_path / "store", choice)
+    original = Place.open
     made: list[ChunkStorage] = []
 
     def connected(*arguments: Any, **named: Any) -> ChunkStorage:
-        made.append(connect_bare(*arguments, **named))
+        made.append(original(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(connect, "connect_bare", connected)
+    monkeypatch.setattr(Place, "open", connected)
     with app.open_store(tmp_path / "store") as store:
         clocks = store.cold_work().clocks
         clocks.require()

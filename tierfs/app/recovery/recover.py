@@ -19,14 +19,14 @@ from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.connect import connect, connect_bare
-from tierfs.app.setup.create import ColdChoice, locate, probed, warnings_of
+from tierfs.app.setup.create import ColdChoice, locate, warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import left, reader
 from tierfs.engine.journal.checkpoint import Checkpointer
@@ -140,12 +140,12 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
     location = locate(choice)
     if location is None or not choice.names_a_place:
         raise InvalidRequest("recover needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
-    settings = Settings().cold
-    with closing(connect_bare(location, paths.root, settings)) as bare:
+    place = Place(location, paths.root, Settings().cold)
+    with closing(place.open()) as bare:
         next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
-        location = probed(location, bare)
-    with closing(connect(location, paths.root, settings, Metrics())) as storage:
-        yield location, storage
+        place = place.probed(bare)
+    with closing(place.shared(Metrics())) as storage:
+        yield place.record, storage
 
 
 def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:

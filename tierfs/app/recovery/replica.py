@@ -16,7 +16,6 @@ from pathlib import Path
 from tierfs.app.recovery.from_journal import Rebuilder, meter_of
 from tierfs.app.recovery.replica_rows import become_replica, clamp_to_cold, replace_rows
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.connect import connect
 from tierfs.app.setup.create import ColdChoice, locate, warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.options.config import Settings
@@ -25,6 +24,7 @@ from tierfs.base.system.prometheus import Metrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import SegmentId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left, reader, replay
 from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
@@ -214,6 +214,6 @@ def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRe
     location = locate(choice)
     if location is None or not choice.names_a_place:
         raise InvalidRequest("a replica needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
-    with closing(connect(location, paths.root, Settings().cold, Metrics())) as storage:
+    with closing(Place(location, paths.root, Settings().cold).shared(Metrics())) as storage:
         next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         yield location, storage

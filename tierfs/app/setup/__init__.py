@@ -1,5 +1,5 @@
-"""Create a store and connect it to its cold tier.
+"""Create a store, and give its cold tier another address.
 
-`create` checks everything first and leaves nothing if it fails. `connect` chooses the storage class of a location and
-wraps it. `place` records another address of the cold tier.
+`create` checks everything first and leaves nothing if it fails. `place` records another address of the cold tier.
+`locations` holds the connections of one open store. `typed` finds the store of a word that a person typed.
 """

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.setup.store_directory import create_files, new_directory, write_settings
 from tierfs.base.options.config import Settings
@@ -30,8 +29,9 @@ from tierfs.base.words.names import from_os
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId
 from tierfs.engine.chunkstore import binding
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
-from tierfs.engine.chunkstore.probe import probe
+from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.s3.location import S3_SCHEME
 from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
@@ -98,10 +98,10 @@ def init_store(
     location = locate(choice)
     with new_directory(paths):
         if new_bucket and location is not None:
-            create_bucket(location, Settings().cold)
+            Place(location, paths.root, Settings().cold).make_bucket()
         storage = claimable(location, paths, may_nest=may_nest) if location is not None else None
         if location is not None and storage is not None:
-            location = probed(location, storage)
+            location = Place(location, paths.root, Settings().cold).probed(storage).record
         store_id = _create(paths, location, storage, clock, ack)
     url = location.url if location is not None else None
     return InitReport(paths.root, store_id, url, warnings_of(paths, location))
@@ -163,24 +163,12 @@ def configured_endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
-def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
-    """Return the location with what its server was found to honour. Raises what the storage raises."""
-    abilities = probe(storage)
-    return replace(
-        location,
-        create_only_put=abilities.create_only_put,
-        create_only_multipart=abilities.create_only_multipart,
-        verifies_crc32c=abilities.verifies_crc32c,
-        keeps_objects=not abilities.deletes,
-    )
-
-
 def claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool = False) -> ChunkStorage:
     """Connect to the cold tier; raise what is wrong with it, AlreadyExists if it holds a store."""
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
     try:
-        storage = connect_bare(location, paths.root, Settings().cold)
+        storage = Place(location, paths.root, Settings().cold).open()
     except NotFound as exc:
         if exc.remedy or not location.url.startswith(FILE_SCHEME):
             raise

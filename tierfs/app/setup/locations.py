@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
-from tierfs.app.setup import connect
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words.errors import NotDirectory, NotFound, Unavailable
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.located import LocatedStorage, same_place
+from tierfs.engine.chunkstore.place import Place, tried_once
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.cold_identity import wrong_cold_tier
 from tierfs.engine.metadata import policies
@@ -110,14 +110,14 @@ class Locations:
         with self._lock:
             if connection.wrapped is None:
                 link = self.link(location)
-                connection.wrapped = connect.wrapped(connection.bare, location, self._settings, self._metrics(), link)
+                connection.wrapped = self._place(location).wrapped(connection.bare, self._metrics(), link)
             return connection.wrapped
 
     def link(self, location: LocationRecord) -> Link:
         """See Connector.link."""
         known = self._links.get(location.id)
         if known is None or not same_place(known[0], location):
-            known = self._links[location.id] = (location, connect.link_of(location))
+            known = self._links[location.id] = (location, self._place(location).new_link())
         return known[1]
 
     def close(self) -> None:
@@ -148,10 +148,14 @@ class Locations:
             before.close()  # else a descriptor of it would keep a disk that is left from being unmounted
         return made
 
+    def _place(self, location: LocationRecord) -> Place:
+        return Place(location, self._store, self._settings)
+
     def _provider(self, location: LocationRecord) -> ChunkStorage:
-        connect.require_allowed(location, self._settings)
+        place = self._place(location)
+        place.require_allowed()
         try:
-            return connect.connect_bare(location, self._store, self._settings, sweep=self._metadata.clock)
+            return place.open(sweep=self._metadata.clock)
         except (NotFound, NotDirectory) as exc:
             if not location.writable:
                 raise Unavailable(str(exc), remedy=exc.remedy) from exc
@@ -166,7 +170,7 @@ class _TriedOnce:
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
         """See Connector.connected."""
-        return connect.tried_once(self._locations.provider_at(location))
+        return tried_once(self._locations.provider_at(location))
 
     def link(self, location: LocationRecord) -> Link:
         """See Connector.link."""

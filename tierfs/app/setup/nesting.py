@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from tierfs.app.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import (
     AlreadyExists,
@@ -21,7 +20,9 @@ from tierfs.base.words.errors import (
     PermissionDenied,
 )
 from tierfs.base.words.names import printable
+from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.s3.location import S3_SCHEME
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata.records import LocationRecord
@@ -73,7 +74,7 @@ def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
 def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
     """Return whether a journal is there; False for keys that may not look above their own prefix."""
     try:
-        with closing(connect_bare(place, store, settings)) as storage:
+        with closing(Place(place, store, settings).open()) as storage:
             first = next(storage.list(JOURNAL_PREFIX), None)
     except (PermissionDenied, NotFound):
         return False

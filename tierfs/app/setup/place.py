@@ -13,8 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tierfs.app.setup.connect import FILE_SCHEME, connect_bare
-from tierfs.app.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate, probed
+from tierfs.app.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.options.settings import as_toml
 from tierfs.base.system.clock import Clock
@@ -22,6 +21,7 @@ from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, TierfsError, no_cold_tier
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import probe
+from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left
@@ -100,7 +100,7 @@ def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
 def connected(place: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
     """Connect to a place that a user named. Raises NotFound for a directory that is missing."""
     try:
-        return connect_bare(place, store, settings)
+        return Place(place, store, settings).open()
     except NotFound as exc:
         raise NotFound(str(exc), remedy="mount it, or name where it is") from exc
 
@@ -152,7 +152,7 @@ def change(
             if record.replica:
                 cold_identity.examine_followed(storage, record)
             else:
-                place = probed(place, storage)
+                place = Place(place, paths.root, settings).probed(storage).record
                 is_other = _is_other(before, place, paths.root, settings, record, storage)
                 _record_examined(metadata, before, place, storage, is_other=is_other)
         if record.replica:
@@ -179,7 +179,7 @@ def _is_other(
 
     def ask(trace: Trace) -> None:
         try:
-            with closing(connect_bare(before, store, settings)) as other:
+            with closing(Place(before, store, settings).open()) as other:
                 cold_identity.examine(other, record)
                 answers.append(not trace.is_at(other))
         except TierfsError as exc:
@@ -243,7 +243,7 @@ def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, pl
     else:
         storage = claimable(place, paths)
     with closing(storage):
-        place = probed(place, storage)
+        place = Place(place, paths.root, settings).probed(storage).record
         claim(metadata, place, storage)
     with metadata.write() as txn:
         txn.update_store(cold_location_id=place.id)

@@ -1,5 +1,6 @@
 """Store immutable objects behind one narrow protocol; one folder per provider.
 
+`place` is somewhere that objects are kept: it knows its provider, opens it and puts it in its wrappers.
 `protocol` states the contract, and the conformance suite runs it on every implementation. Providers (`directory`,
 `s3`, `places`, `memory`) are naive: they map vendor errors and do nothing else. `resilient` bounds, repeats and
 measures calls, `read_only` refuses every change; both have the same protocol as the storage inside them. `link`

@@ -92,6 +92,11 @@ class ServedStorage(Protocol):
         ...
 
 
+def server_time_ms(bare: ChunkStorage) -> int | None:
+    """Return the time of a provider's server; None where there is no server. Raises Unavailable."""
+    return bare.server_time_ms() if isinstance(bare, ServedStorage) else None
+
+
 @dataclass(frozen=True, slots=True)
 class BucketRules:
     """A bucket's rules for objects that are deleted or overwritten; None if the key may not ask."""

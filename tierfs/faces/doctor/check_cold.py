@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from tierfs.app.setup.connect import connect_bare
 from tierfs.app.store import Store
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import (
     BucketRules,
     DescribedStorage,
@@ -70,7 +70,7 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
     try:
-        return connect_bare(location, store.path, store.settings.cold)
+        return Place(location, store.path, store.settings.cold).open()
     except NotFound as exc:
         raise cold_identity.wrong_cold_tier(str(exc)) from exc
 

@@ -10,7 +10,7 @@ from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource, WantedRequest
 from tierfs.pipeline.scan.selection import Pinner
 from tierfs.pipeline.scan.stream_plan import (
@@ -21,7 +21,9 @@ from tierfs.pipeline.scan.stream_plan import (
 class DriverReader:
     """Reads bytes of segments in one transaction; its threads begin with the first read."""
 
-    def __init__(self, txn: ReadTransaction, pinner: Pinner, place: Place, connections: PlaceConnections) -> None:
+    def __init__(
+        self, txn: ReadTransaction, pinner: Pinner, place: ScannedStore, connections: PlaceConnections
+    ) -> None:
         self._txn = txn
         self._pinner = pinner
         self._place = place

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tierfs.app.setup.connect import connect, link_of, require_allowed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system import forks
@@ -28,6 +27,7 @@ from tierfs.base.words.types import ByteRange, LocationId, ObjectId, PayloadEnco
 from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.located import LocatedStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.layout import PlacedChunk, load
@@ -228,7 +228,7 @@ def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Un
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScannedStore:
     """A store as readers on other machines know it. It has no credentials: botocore's chain finds them."""
 
     path: str
@@ -254,18 +254,18 @@ class PlaceConnections:
     def forget(self) -> None:
         """In a child of fork, forget what is open: it belongs to the parent."""
         self._lock = threading.Lock()
-        self._storages: dict[tuple[Place, LocationId], ChunkStorage] = {}
-        self._in_flight: dict[Place, InFlight] = {}
+        self._storages: dict[tuple[ScannedStore, LocationId], ChunkStorage] = {}
+        self._in_flight: dict[ScannedStore, InFlight] = {}
         self._files: dict[tuple[str, int, int], ChunkFiles] = {}
         self._metadata: dict[tuple[str, str], MetadataStore | None] = {}
-        self._etags: dict[Place, Etags] = {}
+        self._etags: dict[ScannedStore, Etags] = {}
 
-    def etags(self, place: Place) -> Etags:
+    def etags(self, place: ScannedStore) -> Etags:
         """Return the current etags of a place's objects, as this process met them."""
         with self._lock:
             return self._etags.setdefault(place, Etags(None))
 
-    def adopt_etags(self, place: Place) -> None:
+    def adopt_etags(self, place: ScannedStore) -> None:
         """Write etags that proved right into the store's records, if this host sees the store; a task's last step.
 
         Else each process meets them anew, at the price of one refused request for each object.
@@ -274,7 +274,7 @@ class PlaceConnections:
         if etags.wait_for_adoption:
             etags.adopt(metadata=self.metadata(place))
 
-    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
+    def storage(self, place: ScannedStore, location_id: LocationId) -> ChunkStorage:
         """Return the storage of a location, which connects with its first call. Raises NotFound.
 
         Where this host sees the store, a failure at a place that the store has left is repeated at the present one.
@@ -288,15 +288,15 @@ class PlaceConnections:
                 self._in_flight_of(place).follow(location_id, storage)
             return storage
 
-    def in_flight(self, place: Place) -> InFlight:
+    def in_flight(self, place: ScannedStore) -> InFlight:
         """Return the number and size of requests, which follow the links to the place's storages from task to task."""
         with self._lock:
             return self._in_flight_of(place)
 
-    def _in_flight_of(self, place: Place) -> InFlight:
+    def _in_flight_of(self, place: ScannedStore) -> InFlight:
         return self._in_flight.setdefault(place, InFlight())
 
-    def files(self, place: Place) -> ChunkFiles:
+    def files(self, place: ScannedStore) -> ChunkFiles:
         """Return the store's local chunk files. Raises NotFound or PermissionDenied if this host does not see them."""
         with self._lock:
             chunks = StorePaths(Path(place.path)).chunks
@@ -309,7 +309,7 @@ class PlaceConnections:
                 files = self._files[key] = ChunkFiles(chunks)
             return files
 
-    def metadata(self, place: Place) -> MetadataStore | None:
+    def metadata(self, place: ScannedStore) -> MetadataStore | None:
         """Return the store's metadata, or None if this host does not see the store."""
         with self._lock:
             key = (place.path, place.store_id)
@@ -318,7 +318,7 @@ class PlaceConnections:
                 known = self._metadata[key] = _metadata_of(place)
             return known
 
-    def sees(self, place: Place) -> bool:
+    def sees(self, place: ScannedStore) -> bool:
         """Return whether this process can read the store's directory, and trusts its owner."""
         try:
             require_trusted(Path(place.path))
@@ -330,7 +330,7 @@ class PlaceConnections:
 class _TaskStorage(LocatedStorage):
     """The storage of a location for tasks that read one place."""
 
-    def __init__(self, connections: PlaceConnections, place: Place, location: LocationRecord) -> None:
+    def __init__(self, connections: PlaceConnections, place: ScannedStore, location: LocationRecord) -> None:
         # Without looks between failures: most executors never open the metadata, and tasks are short.
         super().__init__(None, _TaskConnector(place), location, look_s=math.inf)
         self._connections = connections
@@ -349,19 +349,23 @@ class _TaskStorage(LocatedStorage):
 class _TaskConnector:
     """Connects for tasks that read one place; see Connector."""
 
-    _place: Place
+    _store: ScannedStore
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
         """Connect. Raises PermissionDenied, InvalidRequest and Unavailable."""
-        require_allowed(location, self._place.settings)
-        return connect(location, Path(self._place.path), self._place.settings, NullMetrics())
+        place = self._place(location)
+        place.require_allowed()
+        return place.shared(NullMetrics())
 
     def link(self, location: LocationRecord) -> Link:
         """Return a new link."""
-        return link_of(location)
+        return self._place(location).new_link()
+
+    def _place(self, location: LocationRecord) -> Place:
+        return Place(location, Path(self._store.path), self._store.settings)
 
 
-def _metadata_of(place: Place) -> MetadataStore | None:
+def _metadata_of(place: ScannedStore) -> MetadataStore | None:
     try:
         require_trusted(Path(place.path))
         metadata = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())

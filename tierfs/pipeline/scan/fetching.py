@@ -20,7 +20,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.buffers import BUFFERS
-from tierfs.pipeline.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
+from tierfs.pipeline.scan.extents import Copy, Extent, PlaceConnections, ScannedStore, extents_of
 from tierfs.pipeline.scan.in_flight import StepOf
 from tierfs.pipeline.scan.task_reader import TaskReader, run_holding
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
@@ -121,7 +121,7 @@ class FetchedPiece:
 class ScanFetcher:
     """Reads for one task. Close it, or use it as a context manager."""
 
-    def __init__(self, place: Place, connections: PlaceConnections, sources: Sequence[ScanSource]) -> None:
+    def __init__(self, place: ScannedStore, connections: PlaceConnections, sources: Sequence[ScanSource]) -> None:
         """`sources`: the segments by number of owner; more may be added."""
         self._place = place
         self._connections = connections

@@ -20,7 +20,7 @@ from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.scan.buffers import BUFFERS
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.in_flight import AROUND_BYTES, StepOf
 from tierfs.pipeline.scan.task_reader import WaitingReader, run_holding
 from tierfs.upkeep.check.scrub.copy_reader import Checked, CopyReader, Fault
@@ -79,7 +79,7 @@ class CopyReport:
 class CopyChecks:
     """Checks pieces of copies for one task."""
 
-    def __init__(self, place: Place, connections: PlaceConnections, wanted: Sequence[CopyPiece]) -> None:
+    def __init__(self, place: ScannedStore, connections: PlaceConnections, wanted: Sequence[CopyPiece]) -> None:
         self._place = place
         self._connections = connections
         self._wanted = sorted(wanted, key=lambda copy: copy.place)

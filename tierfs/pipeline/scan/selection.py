@@ -13,22 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
-from tierfs.app.setup.connect import require_allowed
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.options.precedence import Effective
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, DirectoryId, EntryKind, ReadPriority, SegmentKind
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import chains, directories, entries, policies, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.ledger_records import EntryRun
-from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
+from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.scan import globs
-from tierfs.pipeline.scan.extents import Extent, Place, extents_of, with_blocks
+from tierfs.pipeline.scan.extents import Extent, ScannedStore, extents_of, with_blocks
 from tierfs.pipeline.scan.fetching import ScannedLedger
 from tierfs.pipeline.scan.partition_conditions import PartitionCondition, admits
 from tierfs.pipeline.scan.partition_directories import partition_value, partition_values, value_of
@@ -309,15 +310,15 @@ class Pinner:
         return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, with_blocks(window, extents))))
 
 
-def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:
+def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> ScannedStore:
     """Return the store as executors reach it, with the locations that may be read."""
-    allowed = (record for _, record in txn.scan(LOCATIONS) if _may_be_read(record, settings))
-    return Place(path, txn.store.store_id, tuple(replace(record, stored=b"") for record in allowed), settings)
+    allowed = (record for _, record in txn.scan(LOCATIONS) if _may_be_read(Place(record, Path(path), settings)))
+    return ScannedStore(path, txn.store.store_id, tuple(replace(record, stored=b"") for record in allowed), settings)
 
 
-def _may_be_read(location: LocationRecord, settings: ColdSettings) -> bool:
+def _may_be_read(place: Place) -> bool:
     try:
-        require_allowed(location, settings)
+        place.require_allowed()
     except PermissionDenied:
         return False
     return True

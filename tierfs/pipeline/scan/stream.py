@@ -17,7 +17,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.scan.driver_reader import DriverReader, segment_of
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScannedLedger
 from tierfs.pipeline.scan.line_format import LineFormat
 from tierfs.pipeline.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_offset, runs_of
@@ -168,7 +168,7 @@ class Stream:
             )
         return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends, since.bytes + lag_bytes)
 
-    def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
+    def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[ScannedStore, list[PinnedSegment]]:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
         end.require_read(self._read.name)
         with self._metadata.read() as txn, self._reader(txn) as reader:
@@ -179,7 +179,7 @@ class Stream:
             pinner = self._pinner(txn)
             return self._place(txn), [self._pin(txn, pinner, part) for part in parts]
 
-    def _place(self, txn: ReadTransaction) -> Place:
+    def _place(self, txn: ReadTransaction) -> ScannedStore:
         return place_of(txn, self._path, self._settings)
 
     def _pinner(self, txn: ReadTransaction) -> Pinner:

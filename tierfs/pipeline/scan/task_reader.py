@@ -10,7 +10,7 @@ from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.task_patience import TaskPatience
 from tierfs.reading.payloads import FindRun, Payloads
 from tierfs.reading.verified import VerifiedReader
@@ -25,7 +25,7 @@ def run_holding(runs: Sequence[EntryRun], offset: int) -> EntryRun | None:
 class TaskReader(VerifiedReader):
     """Reads and proves for one task. Thread-safe."""
 
-    def __init__(self, place: Place, connections: PlaceConnections, find_run: FindRun) -> None:
+    def __init__(self, place: ScannedStore, connections: PlaceConnections, find_run: FindRun) -> None:
         storage_of, files = partial(connections.storage, place), partial(connections.files, place)
         super().__init__(None, storage_of, files, connections.etags(place), Payloads(find_run))
         self.in_flight = connections.in_flight(place)

@@ -119,13 +119,13 @@ def mount_at(path: str) -> View:
 def cold_error(question: Mapping[str, Any]) -> str:
     """Return the reason one listing of the journal fails, or "" if it succeeds."""
     try:
-        from tierfs.app.setup.connect import connect_bare
         from tierfs.base.options.config import ColdSettings
+        from tierfs.engine.chunkstore.place import Place
         from tierfs.engine.journal.names import JOURNAL_PREFIX
         from tierfs.engine.metadata.records import LocationRecord
 
         location = LocationRecord(**question["location"])
-        storage = connect_bare(location, Path(question["store"]), ColdSettings(**question["cold"]))
+        storage = Place(location, Path(question["store"]), ColdSettings(**question["cold"])).open()
         try:
             return "" if next(storage.list(JOURNAL_PREFIX), None) is not None else "it holds no journal of a store"
         finally:

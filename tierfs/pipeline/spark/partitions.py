@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tierfs.pipeline.scan.extents import Place, PlaceConnections
+from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
 from tierfs.pipeline.scan.planning import Partition
 from tierfs.pipeline.spark.columns import SegmentColumns
@@ -66,7 +66,7 @@ class ExecutorReader:
 
 
 def read_partition(
-    form: RowForm, place: Place, schema: StructType, value: Partition | tuple[SegmentRow, ...]
+    form: RowForm, place: ScannedStore, schema: StructType, value: Partition | tuple[SegmentRow, ...]
 ) -> Iterator[Any]:
     """Yield Arrow batches of one partition, on an executor."""
     arrow = arrow_schema(schema)

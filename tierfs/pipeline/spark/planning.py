@@ -19,7 +19,7 @@ from tierfs.base.words.types import ByteRange, SegmentKind
 from tierfs.engine.metadata import chains, entries
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.pipeline.scan.extents import Place
+from tierfs.pipeline.scan.extents import ScannedStore
 from tierfs.pipeline.scan.line_format import UNREAD_CODECS
 from tierfs.pipeline.scan.planning import Partition, Reach, plan
 from tierfs.pipeline.scan.selection import (
@@ -51,7 +51,7 @@ PlaceIn = Callable[[str, SegmentRecord, int], "TimePlace"]
 class ReadPlan:
     """The work of the executors."""
 
-    place: Place
+    place: ScannedStore
     partitions: list[Partition] | list[tuple[SegmentRow, ...]]
 
 

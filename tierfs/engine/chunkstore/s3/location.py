@@ -10,6 +10,20 @@ from tierfs.base.options.kinds import Addressing
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 
+S3_SCHEME = "s3"
+_PREFIX = f"{S3_SCHEME}://"
+
+
+def split_s3_url(url: str) -> tuple[str, str]:
+    """Split `s3://bucket/prefix` into both; nothing in a key is special, `#` and `?` included.
+
+    Raises InvalidRequest for any other URL.
+    """
+    bucket, _, prefix = url.removeprefix(_PREFIX).partition("/")
+    if not url.startswith(_PREFIX) or not bucket:
+        raise InvalidRequest(f"{url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
+    return bucket, prefix
+
 
 @dataclass(frozen=True, slots=True)
 class S3Location:

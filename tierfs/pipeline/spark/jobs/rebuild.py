@@ -17,7 +17,7 @@ from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
-from tierfs.pipeline.scan.extents import Place
+from tierfs.pipeline.scan.extents import ScannedStore
 from tierfs.pipeline.scan.selection import place_of
 from tierfs.pipeline.spark.jobs.result import Result
 from tierfs.pipeline.spark.jobs.tasks import Counter, Tasks
@@ -69,7 +69,7 @@ def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> 
     return Result(COLUMNS, sorted(rows), {"rebuilt": len(rows) - failed, "failed": failed})
 
 
-def rescan_ledger(place: Place, lost: LostRows, done: Counter) -> Rescanned:
+def rescan_ledger(place: ScannedStore, lost: LostRows, done: Counter) -> Rescanned:
     """Rescan the ledger of one task, on an executor."""
     try:
         runs = rescan(lost, partial(connections().storage, place), lambda size_bytes, _: done.add(size_bytes))

@@ -17,7 +17,7 @@ from tierfs.base.words.types import MIB, ByteRange, Tier
 from tierfs.engine.chunkstore.located import same_place
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.pipeline.scan.extents import Place
+from tierfs.pipeline.scan.extents import ScannedStore
 from tierfs.pipeline.scan.scrub_waves import PARTITION_BYTES, WAVE_PARTITIONS, Wanted, wanted_segments, waves
 from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
 from tierfs.pipeline.scan.selection import place_of
@@ -101,7 +101,7 @@ def scrub(
     return Result(COLUMNS, [_row(fault) for fault in merged], asdict(sums))
 
 
-def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Counter) -> CopyReport:
+def check_copies(place: ScannedStore, wanted: tuple[CopyPiece, ...], done: Counter) -> CopyReport:
     """Check the copies of one task, on an executor."""
     report = report_of(CopyChecks(place, connections(), wanted).run())
     done.add(sum(copy.piece.range.length_bytes for copy in wanted))
@@ -129,7 +129,7 @@ class _Judge:
         self._storage_of = store.storage_of
         self._places = Places(store.metadata, store.storage_of)
 
-    def judged(self, place: Place, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
+    def judged(self, place: ScannedStore, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
         """Return the faults, found at `place`, that still count.
 
         Raises Unavailable when the store's own cold tier does not answer, or was moved meanwhile.
@@ -157,7 +157,7 @@ class _Judge:
             raise Unavailable(f"{printable(fault.object.name)} did not answer: {fault.why}", remedy="run it again")
         return replace(fault, fault=Fault.UNSEEN, why="this machine finds it, and an executor does not")
 
-    def _require_at(self, place: Place, fault: CopyFault) -> None:
+    def _require_at(self, place: ScannedStore, fault: CopyFault) -> None:
         """Raise Unavailable if a location has another place by now: executors that do not see the store stay behind."""
         location_id = fault.object.location_id
         with self._metadata.read() as txn:
