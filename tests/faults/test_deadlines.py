@@ -21,7 +21,7 @@ from tests.conftest import Bucket
 from tests.faces.admin.conftest import Served
 from tests.mount.conftest import opened_store, serving
 from tests.servers.gate import Gate, gate_to
-from tierfs.app import batch_write
+from tierfs.app.batches import driver
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import TierfsError, Unavailable, Unconfirmed
@@ -235,19 +235,19 @@ def test_a_distributed_write_ends_at_its_deadline(store: Path, url: str, gate: G
     with open_store(store) as opened:
         gate.silence()
         with pytest.raises(Unavailable, match=r"no answer within 2s \(ack.deadline_s\)"):
-            batch_write.begin(opened, "nightly", "out")
+            driver.begin(opened, "nightly", "out")
         gate.open()
-        job = batch_write.begin(opened, "nightly", "out")
+        job = driver.begin(opened, "nightly", "out")
         with job.task(0) as task:
             task.open("part-00000").write(b"row\n")
             uploaded = task.finish()
         gate.hold_up("PUT .*/journal/")
         with pytest.raises(Unavailable, match="version 1 of nightly is not in the bucket's journal yet") as caught:
-            batch_write.commit(opened, job, uploaded, 1)
+            driver.commit(opened, job, uploaded, 1)
         assert gate.held_up
         assert "no answer within 2s (ack.deadline_s)" in str(caught.value)
         gate.open()
-        again = batch_write.commit(opened, job, uploaded, 1)
+        again = driver.commit(opened, job, uploaded, 1)
         assert (again.repeated, again.published) == (True, True)
     assert run("cat", "out/part-00000", store=store).out == "row\n"
     all_is_there(store, url, gate, b"before,", tmp_path)

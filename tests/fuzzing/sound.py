@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.app.batches.batch_writes import Driver
 from tests.app.recovery.test_recover import checkpoint
 from tests.engine.journal.replaying import checkpoints_of, entries_of
 from tests.ledgers import new_ledger, offload
 from tests.stores import TestStore, open_test_store
-from tests.tiering.batch_writes import Driver
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.journal import reader, store_mark
 from tierfs.engine.journal.objects import read_small

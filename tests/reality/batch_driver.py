@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tierfs.app import batch_write
 from tierfs.app import store as app
+from tierfs.app.batches import driver
+from tierfs.app.batches import job as batch_job
+from tierfs.app.batches import upload as batch_upload
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.protocol import BufferSource
-from tierfs.tiering import batch_manifest, batch_upload
 
 
 class PausingSource(BufferSource):
@@ -54,7 +55,7 @@ def prepare(phase: str) -> None:
     if phase == "upload":
         batch_upload.BufferSource = PausingSource  # type: ignore[attr-defined]
     elif phase == "manifest":
-        stop_before(batch_manifest, "put_manifest", phase)
+        stop_before(batch_job, "put_manifest", phase)
 
 
 def main() -> None:
@@ -63,13 +64,13 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     prepare(phase)
     with app.open_store(path) as store:
-        job = batch_write.begin(store, into, into)
+        job = driver.begin(store, into, into)
         uploaded = []
         for partition in range(2):
             with job.task(partition) as task:
                 task.open(f"part-{partition}").write(b"%s %d%s" % (label.encode(), partition, rest))
                 uploaded += task.finish()
-        say("repeated" if batch_write.commit(store, job, uploaded, 1).repeated else "written")
+        say("repeated" if driver.commit(store, job, uploaded, 1).repeated else "written")
 
 
 if __name__ == "__main__":

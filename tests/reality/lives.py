@@ -21,10 +21,10 @@ from tierfs.app.fsck import Checking, Options
 from tierfs.app.verbs import accept_clock, empty_trash, garbage
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.owners import companions, ledger_objects
 from tierfs.tiering.objects import job_of, jobs

@@ -17,8 +17,8 @@ from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.verbs import accept_clock
 from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.words.object_names import is_about_job
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
-from tierfs.tiering.batch_manifest import is_about_job
 
 DRIVER = "tests.reality.batch_driver"
 TWO_DAYS_S = 48 * 3600

@@ -12,7 +12,7 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.app import batch_write
+from tierfs.app.batches import driver
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Fenced, WrongColdTier
@@ -294,7 +294,7 @@ def test_a_place_is_marked_for_one_store(marked: str) -> None:
 def test_a_batch_is_published_with_its_own_change(store: TestStore, more: int) -> None:
     with store.metadata.read() as txn:
         sequence = txn.store.journal.published_sequence + more
-    assert batch_write._is_published(cast(Any, store), sequence) is (more == 0)
+    assert driver._is_published(cast(Any, store), sequence) is (more == 0)
 
 
 # Checkpoints

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.ledgers import new_ledger
 from tests.ledgers import offload as offload_ledger
 from tests.stores import LOCATION, TestStore, open_test_store
-from tests.tiering.batch_writes import Driver
 from tests.tiering.test_repack import KEPT, POLICY, dying_pack
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words.types import ChunkState, ObjectId, Tier

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver, contents
 from tests.doubles.scripted_storage import Read, ScriptedStorage, When
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
-from tests.tiering.batch_writes import Driver, contents
+from tierfs.app.batches import job as batch_job
+from tierfs.app.batches import manifest as batch_manifest
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
+from tierfs.base.words.object_names import is_manifest
 from tierfs.base.words.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.engine.journal.objects import read_small
@@ -24,7 +27,7 @@ from tierfs.engine.metadata import directories, frames, tables
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
 from tierfs.engine.metadata.untrusted import MAX_OFFSET
-from tierfs.tiering import batch_job, batch_manifest, evict, objects
+from tierfs.tiering import evict, objects
 from tierfs.tiering.candidates import OffloadAction, objects_to_make
 from tierfs.tiering.objects import ChunksMoved, ColdTier
 from tierfs.tiering.offload import Offload
@@ -269,7 +272,7 @@ def test_a_task_reports_no_object_that_arrived_in_part(store: TestStore, lacks: 
 def test_parts_of_a_manifest_are_as_large_as_readers_accept(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_manifest, "_PART_BYTES", 300)
     Driver(store).write({f"out/{number:03d}": b"abc" for number in range(20)})
-    names = [one.name for one in store.cold.list("uploads/") if batch_manifest.is_manifest(one.name)]
+    names = [one.name for one in store.cold.list("uploads/") if is_manifest(one.name)]
     parts = [frames.parse_batch_manifest(read_small(store.cold, name), name) for name in names]
     assert sum(len(part.segments) for part in parts) == 20
     assert all(sum(each.ByteSize() for each in part.segments) <= 300 for part in parts)

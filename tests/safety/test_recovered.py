@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.batches.batch_writes import Driver
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
-from tests.tiering.batch_writes import Driver
+from tierfs.app.batches.recovery import batch_objects
 from tierfs.app.recovery import inventory
-from tierfs.app.recovery.batches import batch_objects
 from tierfs.app.recovery.cover import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource

@@ -28,6 +28,7 @@ from tests.stores import TestStore, open_test_store
 from tests.upkeep.check.looking import cold_findings, deep_findings, findings
 from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import DataLoss, Fenced, WrongColdTier
+from tierfs.base.words.object_names import is_manifest
 from tierfs.base.words.types import ByteRange, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
@@ -41,7 +42,6 @@ from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.tiering.backup import store as dump
 from tierfs.tiering.backup.segment import DUMPS_PREFIX
-from tierfs.tiering.batch_manifest import is_manifest
 from tierfs.tiering.garbage import clock_acceptance
 from tierfs.upkeep.check.findings import Severity
 

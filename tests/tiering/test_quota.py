@@ -12,12 +12,12 @@ from tests.stores import TestStore, assert_layout
 from tests.tiering.test_objects import DATA, Nothing
 from tests.tiering.test_repack import SETTINGS, dying_pack
 from tests.upkeep.holder.holding import set_policy
+from tierfs.app.batches.job import BatchJobs
 from tierfs.base.words.errors import QuotaReached, StorageFull, Unavailable
 from tierfs.base.words.types import Ack, AttemptId, ByteRange, SegmentId
 from tierfs.engine.metadata.store import new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.tiering import objects, quota
-from tierfs.tiering.batch_job import BatchJobs
 from tierfs.tiering.garbage import ballast
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.quota import ColdUse

@@ -16,14 +16,15 @@ from uuid import uuid4
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver
 from tests.app.moving.test_switch import place_of, switch
 from tests.commands import tierfs
 from tests.doubles.scripted_storage import Held, ScriptedStorage
 from tests.ledgers import new_ledger, offloader
 from tests.stores import KeptOpen, TestStore, open_test_store, quiet
-from tests.tiering.batch_writes import Driver
 from tests.tiering.test_objects import Nothing
 from tests.tiering.test_repack import POLICY, dying_pack, walk
+from tierfs.app.batches.commit import GivenUp
 from tierfs.app.dump import dump_segment
 from tierfs.app.setup import place
 from tierfs.app.store import Store, open_store
@@ -35,7 +36,6 @@ from tierfs.engine.journal import cold_identity
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.engine.segments.batch_commit import GivenUp
 from tierfs.tiering import objects
 from tierfs.upkeep.holder.work import ColdWork
 

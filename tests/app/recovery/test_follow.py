@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.stores import LOCATION, TestStore, open_test_store
-from tests.tiering.batch_writes import Driver
 from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower

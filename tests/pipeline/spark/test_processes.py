@@ -68,7 +68,7 @@ def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
         "tierfs.tiering.garbage",
         "tierfs.engine.segments",
         "tierfs.app.recovery",
-        "tierfs.app.batch_write",
+        "tierfs.app.batches.driver",
     )
     assert task.of((*OTHERS[:-2], *others)) == []
     assert len(task.of(("tierfs",))) < 136

@@ -17,7 +17,8 @@ from tests.mount.conftest import Mount
 from tests.pipeline.spark import written
 from tests.pipeline.spark.reading import told
 from tests.pipeline.spark.written import read
-from tierfs.app import batch_write, store
+from tierfs.app import store
+from tierfs.app.batches import driver
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.pipeline.spark import register
 
@@ -133,7 +134,7 @@ def test_batches_of_a_stream_are_written_once(spark: SparkSession, store: store.
     assert len(objects(store)) == len(found)
     with pytest.raises(PySparkException, match="the checkpoint is a new or an older one"):
         run(new, txnAppId="web")
-    assert batch_write.is_committed(store, "web", 2)
-    assert not batch_write.is_committed(store, "web", 3)
+    assert driver.is_committed(store, "web", 2)
+    assert not driver.is_committed(store, "web", 3)
     run(new)
     assert sorted(b"".join(segments(store).values()).split()) == [b"a", b"a", b"b", b"b", b"c", b"c"]

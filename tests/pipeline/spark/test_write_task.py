@@ -17,10 +17,10 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.pipeline.spark.written import bucket_store, read
-from tierfs.app import batch_write
 from tierfs.app import store as app
+from tierfs.app.batches import driver
+from tierfs.app.batches.executor import Acknowledge, WriteJob
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.base.words.errors import Conflict, InvalidRequest, PermissionDenied
 from tierfs.engine.metadata import batches
 from tierfs.engine.metadata.tables import INTENTS
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 @pytest.fixture
 def job(store: app.Store) -> WriteJob:
-    return batch_write.begin(store, None, "out")
+    return driver.begin(store, None, "out")
 
 
 def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
@@ -62,7 +62,7 @@ def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
 def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> dict[str, bytes]:
     """Return the committed segments of a task's rows: below `out`, without the job's id in their names."""
     done = write(job, *batches, **options)
-    batch_write.commit(store, job, done.uploaded, 0)
+    driver.commit(store, job, done.uploaded, 0)
     return {one.segment.replace(job.id[:12], "ID"): read(store, one.segment) for one in done.uploaded}
 
 
@@ -113,7 +113,7 @@ def test_a_row_without_a_key_is_refused_and_nothing_is_left(store: app.Store, jo
     rows = batch(segment=["a", None], value=["a", "b"])
     with pytest.raises(InvalidRequest, match="a row has no segment"):
         write(job, rows[:1], rows)
-    assert batch_write.abort(store, job) == 0
+    assert driver.abort(store, job) == 0
 
 
 def test_many_open_segments_share_one_limit_of_memory(
@@ -126,7 +126,7 @@ def test_many_open_segments_share_one_limit_of_memory(
         "out/large": [122, 122],
         "out/small": [4],
     }
-    batch_write.commit(store, job, done.uploaded, 0)
+    driver.commit(store, job, done.uploaded, 0)
     assert read(store, "out/large") == 2 * (b"x" * 60 + b"\n" + b"z" * 60 + b"\n")
     assert read(store, "out/small") == b"y\ny\n"
 
@@ -191,8 +191,8 @@ def test_a_version_too_old_to_tell_is_refused_before_tasks_start(
 ) -> None:
     monkeypatch.setattr(batches, "MAX_RANGES", 1)
     for version in (10, 20, 30, 40):
-        job = batch_write.begin(store, "nightly", "out")
-        batch_write.commit(store, job, (), version)
+        job = driver.begin(store, "nightly", "out")
+        driver.commit(store, job, (), version)
     options = {"store": str(store.path), "into": "out", "txnAppId": "nightly"}
     with pytest.raises(Conflict, match="version 5 of nightly is too old to tell whether it was committed"):
         begin(WriteOptions.of({**options, "txnVersion": "5"}))

@@ -28,7 +28,7 @@ IMPORTED = (
     *("pandas", "prometheus_client", "pyarrow", "pyspark.worker", "pyspark_tierfs"),
     *("pyspark.sql.worker.commit_data_source_write", "pyspark.sql.worker.write_into_data_source"),
     *(f"pyspark.sql.worker.{name}" for name in ("create_data_source", "lookup_data_sources", "plan_data_source_read")),
-    *("tierfs.app.batch_write", "tierfs.engine.chunkstore.s3.storage"),
+    *("tierfs.app.batches.driver", "tierfs.engine.chunkstore.s3.storage"),
     *(f"tierfs.pipeline.spark.{name}" for name in ("planning", "source", "stream_reader", "stream_writer", "writer")),
 )
 _PROGRAM = """#!{python} -ISE

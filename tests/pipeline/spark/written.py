@@ -11,10 +11,10 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import store
 from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
-from tierfs.tiering.batch_manifest import is_about_job
 
 
 @contextmanager

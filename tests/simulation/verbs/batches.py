@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import patch
 
+from tests.app.batches.batch_writes import Driver
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, verb
 from tests.simulation.world import World
-from tests.tiering.batch_writes import Driver
+from tierfs.app.batches import commit as batch_commit
 from tierfs.base.words.errors import Unavailable
-from tierfs.engine.segments import batch_commit
 
 
 def _batch(world: World, chance: random.Random) -> Arguments:

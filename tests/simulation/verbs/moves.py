@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
+from tests.app.batches.batch_writes import Driver
 from tests.simulation.model import Content, Model
 from tests.simulation.opening import connected
 from tests.simulation.places import Fate
@@ -18,7 +19,6 @@ from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.storage import SimStorage
 from tests.simulation.world import LEDGERS, World, Wrong
 from tests.stores import LOCATION, KeptOpen, quiet
-from tests.tiering.batch_writes import Driver
 from tierfs.base.words.errors import Conflict, NotFound, Unavailable, Unconfirmed
 from tierfs.base.words.types import Ack, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from tierfs.app.recovery.batches import FoundVersions, batch_objects
+from tierfs.app.batches.recovery import FoundVersions, batch_objects
 from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen

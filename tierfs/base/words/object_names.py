@@ -58,6 +58,22 @@ def is_ours(name: str) -> bool:
     return key is not None and key.ledger_id is not None
 
 
+def is_manifest(name: str) -> bool:
+    """Return whether an object's name is that of a part of a distributed write's manifest."""
+    return MANIFEST.fullmatch(name) is not None
+
+
+def is_about_job(name: str) -> bool:
+    """Return whether an object below `uploads/` describes its job, and contains no bytes of segments."""
+    return is_manifest(name) or MARKER.fullmatch(name) is not None
+
+
+def attempt_of(name: str) -> str:
+    """Return the attempt of a manifest's part, which identifies the manifest; empty for other names."""
+    match = MANIFEST.fullmatch(name)
+    return match["attempt"] if match is not None else ""
+
+
 def holds_bytes(name: str) -> bool:
     """Return whether an object of this name holds bytes of segments, not what describes them."""
     if CHUNK.fullmatch(name) or PACK.fullmatch(name) or _UPLOAD.fullmatch(name):

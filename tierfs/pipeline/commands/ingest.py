@@ -68,7 +68,7 @@ def ingest(
     if key is not None and skip_existing:
         raise InvalidRequest("--skip-existing is for files", remedy="leave it out with --key")
     with job.running(session, "ingest") as (spark, store, show):
-        from tierfs.app.upload_task import Acknowledge
+        from tierfs.app.batches.executor import Acknowledge
         from tierfs.pipeline.spark.jobs.ingest import Batch, ingest_files
         from tierfs.pipeline.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.pipeline.spark.jobs.tasks import explained

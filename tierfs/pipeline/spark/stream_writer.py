@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tierfs.app.upload_task import WriteJob
+from tierfs.app.batches.executor import WriteJob
 from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.pipeline.spark.errors import explained
@@ -66,10 +66,10 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
 
     def _require_newest(self, application: str, batch: int) -> None:
         """Refuse an older batch: Spark repeats only the last, so it is of another checkpoint and would be lost."""
-        from tierfs.app import batch_write
+        from tierfs.app.batches import driver
 
         with open_store(self._options.where) as store:
-            if not batch_write.is_committed(store, application, batch + 1):
+            if not driver.is_committed(store, application, batch + 1):
                 return
         raise Conflict(
             f"batch {batch + 1} of {printable(application)} was committed before, and here comes batch {batch}: the "

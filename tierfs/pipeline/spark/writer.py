@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tierfs.app.upload_task import TaskUpload, WriteJob
+from tierfs.app.batches.executor import TaskUpload, WriteJob
+from tierfs.app.batches.upload import SegmentUpload
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB
@@ -24,7 +25,6 @@ from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.planning import open_store
 from tierfs.pipeline.spark.write_columns import SEGMENT, Columns, segment_name
 from tierfs.pipeline.spark.write_options import WriteOptions
-from tierfs.tiering.batch_upload import SegmentUpload
 
 # Memory of one task for unsent bytes, of all its segments: a few large ones, or many small ones.
 _GATHERED_BYTES = 128 * MIB
@@ -127,10 +127,10 @@ def require_append(*, overwrite: bool) -> None:
 
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
-    from tierfs.app import batch_write  # the driver's part, here and below: executors only upload
+    from tierfs.app.batches import driver  # the driver's part, here and below: executors only upload
 
     with open_store(options.where) as store:
-        job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
+        job = driver.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
             with job.task(0) as task:
                 probe = task.open("probe")
@@ -138,7 +138,7 @@ def begin(options: WriteOptions) -> WriteJob:
                 probe.finish()
                 task.abort()
         except BaseException:
-            batch_write.abort(store, job)
+            driver.abort(store, job)
             raise
     return job
 
@@ -147,20 +147,20 @@ def commit(
     options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], version: int, query_id: str | None = None
 ) -> None:
     """Make all segments that the tasks of a job uploaded. Raises what the commit raises."""
-    from tierfs.app import batch_write
+    from tierfs.app.batches import driver
 
     uploaded = [segment for result in done for segment in result.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
-        batch_write.commit(store, job, uploaded, version, acknowledge=options.acknowledge, writer=query_id or "")
+        driver.commit(store, job, uploaded, version, acknowledge=options.acknowledge, writer=query_id or "")
 
 
 def abort(options: WriteOptions, job: WriteJob) -> None:
     """Give up a job."""
-    from tierfs.app import batch_write
+    from tierfs.app.batches import driver
 
     with open_store(options.where) as store:
-        batch_write.abort(store, job)
+        driver.abort(store, job)
 
 
 def results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

@@ -17,6 +17,7 @@ from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Fenced, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
+from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import LocationId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -26,7 +27,6 @@ from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.objects import job_of
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from itertools import groupby
 
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject, Uploads
 from tierfs.engine.journal import batch_markers
@@ -26,7 +27,6 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import objects
-from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.garbage.orphans import SEGMENTS_PREFIX
 from tierfs.tiering.ledgers.owners import attempts, uuid_of

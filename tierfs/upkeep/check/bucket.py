@@ -11,6 +11,7 @@ from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
+from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import LocationId, SegmentId, Tier
 from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
@@ -20,7 +21,6 @@ from tierfs.engine.metadata.records import ObjectRecord, may_have_length
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.tiering.batch_manifest import is_about_job
 from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.owners import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX

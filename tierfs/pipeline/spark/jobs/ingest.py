@@ -21,9 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-from tierfs.app import batch_write
+from tierfs.app.batches import driver
+from tierfs.app.batches.executor import Acknowledge, WriteJob
+from tierfs.app.batches.job import Written
 from tierfs.app.store import Store
-from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system.os_errors import map_os_errors
@@ -36,7 +37,6 @@ from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.segments.copied_directories import CopiedDirectories, name_of_copy
 from tierfs.pipeline.spark.jobs.result import Result
 from tierfs.pipeline.spark.jobs.tasks import Counter, TaskError, Tasks, error_text, explained
-from tierfs.tiering.batch_job import Written
 
 TASK_BYTES = 128 * MIB
 _OPEN_COST_BYTES = MIB
@@ -288,12 +288,12 @@ def _committed(
     skipped: int,
 ) -> Result:
     """Run the tasks and commit their uploads; after an error these are garbage."""
-    job = batch_write.begin(store, batch.application, into, seal=seal)
+    job = driver.begin(store, batch.application, into, seal=seal)
     try:
         uploaded = [segment for some in upload(job) for segment in some]
-        done = batch_write.commit(store, job, uploaded, batch.version, acknowledge=batch.acknowledge)
+        done = driver.commit(store, job, uploaded, batch.version, acknowledge=batch.acknowledge)
     except BaseException:
-        batch_write.abort(store, job)
+        driver.abort(store, job)
         raise
     rows = [] if done.repeated else [(written.segment, written.length) for written in uploaded]
     return Result(COLUMNS, sorted(rows), _summary(done, skipped))
@@ -303,7 +303,7 @@ def _written_before(store: Store, batch: Batch) -> Result | None:
     """Return the result of a batch that was committed before, once the journal names it."""
     if batch.application is None:
         return None
-    done = batch_write.repeated(store, batch.application, batch.version, acknowledge=batch.acknowledge)
+    done = driver.repeated(store, batch.application, batch.version, acknowledge=batch.acknowledge)
     return None if done is None else Result(COLUMNS, [], _summary(done, 0))
 
 

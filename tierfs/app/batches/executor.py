@@ -1,6 +1,6 @@
 """A distributed write as its executors see it: plain data of the job, and the uploads of one task.
 
-Executors import this, and nothing of the store that the driver opens (`batch_write`).
+Executors import this, and nothing of the store that the driver opens (`driver`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tierfs.app.batches.upload import SegmentUpload, UploadPlan
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words import names
@@ -19,7 +20,6 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.batch_records import NO_FILE, UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import LocationRecord
-from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 
 
 class Acknowledge(StrEnum):

@@ -6,12 +6,12 @@ import pickle
 from collections.abc import Mapping
 
 from tests.stores import TestStore
+from tierfs.app.batches.job import BatchJobs, Written
+from tierfs.app.batches.upload import SegmentUpload, UploadPlan
 from tierfs.engine.journal.batch_markers import parse_name
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.engine.metadata.tables import BATCHES, GARBAGE
-from tierfs.tiering.batch_job import BatchJobs, Written
-from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 
 APPLICATION = "nightly"
 

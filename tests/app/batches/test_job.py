@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver, committed, contents, garbage, marked, upload, uploads
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, assert_layout
-from tests.tiering.batch_writes import Driver, committed, contents, garbage, marked, upload, uploads
 from tests.upkeep.check.looking import cold_findings, findings
 from tests.upkeep.holder.holding import set_policy
+from tierfs.app.batches.job import GivenUp
+from tierfs.app.batches.upload import SegmentUpload
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.base.words.types import SegmentStatus
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
-from tierfs.tiering.batch_job import GivenUp
-from tierfs.tiering.batch_upload import SegmentUpload
 
 AN_HOUR_S = 3600
 A_DAY_S = 24 * AN_HOUR_S

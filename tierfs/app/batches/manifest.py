@@ -10,36 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 
+from tierfs.app.batches.upload import job_prefix
 from tierfs.base.bytes import ranges
-from tierfs.base.words import object_names
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.journal import batch_markers
 from tierfs.engine.metadata import frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import BatchRecord, UploadedSegment
 from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.engine.metadata.store import new_id
-from tierfs.tiering.batch_upload import job_prefix
 
 # Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
 _PART_BYTES = 4 * 1024 * 1024
-
-
-def is_manifest(name: str) -> bool:
-    """Return whether an object's name is that of a part of a manifest."""
-    return object_names.MANIFEST.fullmatch(name) is not None
-
-
-def is_about_job(name: str) -> bool:
-    """Return whether an object below `uploads/` tells of its job, and holds no bytes of segments."""
-    return is_manifest(name) or batch_markers.parse_name(name) is not None
-
-
-def attempt_of(name: str) -> str:
-    """Return the attempt of a manifest's part, which identifies the manifest; empty for other names."""
-    match = object_names.MANIFEST.fullmatch(name)
-    return match["attempt"] if match is not None else ""
 
 
 def put_manifest(

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.batches.batch_writes import Driver, committed, contents, marked, upload, uploads
 from tests.app.recovery.recovering import lose_journal, recovered
 from tests.app.recovery.test_from_objects import rebuilt
 from tests.app.recovery.test_recover import checkpoint, copy_of, damage
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.stores import TestStore, open_test_store
-from tests.tiering.batch_writes import Driver, committed, contents, marked, upload, uploads
 from tests.upkeep.holder.holding import set_policy
+from tierfs.app.batches import commit as batch_commit
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
@@ -21,7 +22,6 @@ from tierfs.engine.journal import batch_markers, publish
 from tierfs.engine.journal.batch_markers import parse_name
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata.batch_records import BatchState
-from tierfs.engine.segments import batch_commit
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
 

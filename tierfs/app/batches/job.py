@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tierfs.app.batches import commit as batch_commit
+from tierfs.app.batches.commit import GivenUp, require_job
+from tierfs.app.batches.manifest import put_manifest
+from tierfs.app.batches.upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import SetBy
 from tierfs.base.words import object_names
@@ -25,11 +29,7 @@ from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, Up
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.engine.segments import batch_commit
-from tierfs.engine.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects, quota
-from tierfs.tiering.batch_manifest import put_manifest
-from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.tiering.objects import ColdTier
 
 # Most segments of a batch: its transaction takes half a minute (measured: 10,000 take 3 s) and blocks all commits.

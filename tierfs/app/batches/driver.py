@@ -18,15 +18,15 @@ from dataclasses import replace
 from time import sleep
 
 from tierfs.app import verbs
+from tierfs.app.batches.executor import Acknowledge, WriteJob
+from tierfs.app.batches.job import BatchJobs, Written
 from tierfs.app.store import Store
-from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.base.system import deadlines
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
 from tierfs.engine.metadata import batches, store_ownership
 from tierfs.engine.metadata.batch_records import UploadedSegment
-from tierfs.tiering.batch_job import BatchJobs, Written
 from tierfs.upkeep.holder.lock import HeldElsewhere
 from tierfs.upkeep.holder.perform import holding
 

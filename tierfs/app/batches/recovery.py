@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
 from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import batch_markers
 from tierfs.engine.journal.batch_markers import Marker
@@ -24,7 +25,6 @@ from tierfs.engine.metadata import frames, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.batches import Versions
-from tierfs.tiering.batch_manifest import attempt_of, is_about_job, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"
 _NOT_MARKED = "job {job} was not committed as far as the bucket tells: it has no marker"

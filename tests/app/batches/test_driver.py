@@ -17,16 +17,16 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.stores import Pauses
-from tierfs.app import batch_write
 from tierfs.app import store as app
+from tierfs.app.batches import driver
+from tierfs.app.batches.executor import Acknowledge, WriteJob
+from tierfs.app.batches.job import Written
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.batch_records import UploadedSegment
-from tierfs.tiering.batch_job import Written
 from tierfs.upkeep.holder import lock
 
 LARGE = os.urandom(MIB) * 20
@@ -85,8 +85,8 @@ def objects(store: app.Store) -> list[str]:
 
 def write(store: app.Store, version: int) -> Written:
     """Begin in one process, upload in two others, commit in the first with what was pickled between."""
-    job: WriteJob = pickle.loads(pickle.dumps(batch_write.begin(store, "nightly", "tables/orders")))
-    return batch_write.commit(store, job, in_executors(job, b"one\n", LARGE), version)
+    job: WriteJob = pickle.loads(pickle.dumps(driver.begin(store, "nightly", "tables/orders")))
+    return driver.commit(store, job, in_executors(job, b"one\n", LARGE), version)
 
 
 def test_executors_without_a_store_write_what_the_driver_commits(store: app.Store) -> None:
@@ -94,8 +94,8 @@ def test_executors_without_a_store_write_what_the_driver_commits(store: app.Stor
     assert (done.segments, done.bytes, done.repeated, done.published) == (2, 4 + len(LARGE), False, True)
     assert read(store, "tables/orders/part-00000") == b"one\n"
     assert read(store, "tables/orders/part-00001") == LARGE
-    assert batch_write.is_committed(store, "nightly", 1)
-    assert not batch_write.is_committed(store, "nightly", 2)
+    assert driver.is_committed(store, "nightly", 1)
+    assert not driver.is_committed(store, "nightly", 2)
 
 
 @pytest.mark.s3
@@ -110,49 +110,49 @@ def test_executors_write_to_a_bucket_and_a_repeat_changes_nothing(s3_store: app.
 
 
 def test_a_task_that_fails_leaves_no_object(store: app.Store) -> None:
-    job = batch_write.begin(store, "nightly", "out")
+    job = driver.begin(store, "nightly", "out")
     with pytest.raises(ValueError, match="bad row"):
         failing_task(job)
     assert objects(store) == []
-    assert batch_write.abort(store, job) == 0
+    assert driver.abort(store, job) == 0
 
 
 def test_what_is_not_below_the_directory_is_refused(store: app.Store) -> None:
-    job = batch_write.begin(store, "nightly", "out")
+    job = driver.begin(store, "nightly", "out")
     with pytest.raises(InvalidRequest, match="elsewhere/x is not below out"):
-        batch_write.commit(store, job, [UploadedSegment("elsewhere/x", ())], 1)
+        driver.commit(store, job, [UploadedSegment("elsewhere/x", ())], 1)
 
 
 def test_a_write_needs_a_cold_tier(tmp_path: Path) -> None:
     tierfs("-q", "init", "--cold", "none", store=tmp_path / "store")
     with app.open_store(tmp_path / "store") as store, pytest.raises(NoColdTier):
-        batch_write.begin(store, "nightly", "out")
+        driver.begin(store, "nightly", "out")
 
 
 def test_a_replica_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
     assert verbs.settle(store) is None
     tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "copy")
     with app.open_store(tmp_path / "copy") as copy, pytest.raises(Fenced, match="replica"):
-        batch_write.begin(copy, "nightly", "out")
+        driver.begin(copy, "nightly", "out")
 
 
 def test_a_store_that_was_superseded_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
     assert verbs.settle(store) is None
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     with pytest.raises(Fenced, match="another store owns the bucket"):
-        batch_write.begin(store, "nightly", "out")
+        driver.begin(store, "nightly", "out")
     with app.open_store(tmp_path / "new") as owner:
-        assert batch_write.begin(owner, "nightly", "out").id
+        assert driver.begin(owner, "nightly", "out").id
 
 
 def test_a_write_that_is_superseded_before_its_commit_fails(store: app.Store, tmp_path: Path) -> None:
-    job = batch_write.begin(store, "nightly", "out")
+    job = driver.begin(store, "nightly", "out")
     uploaded = run_task(job, 0, b"late")
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     with pytest.raises(Fenced):
-        batch_write.commit(store, job, uploaded, 1)
+        driver.commit(store, job, uploaded, 1)
     with app.open_store(tmp_path / "new") as owner:
-        assert not batch_write.is_committed(owner, "nightly", 1)
+        assert not driver.is_committed(owner, "nightly", 1)
 
 
 @contextmanager
@@ -160,14 +160,14 @@ def silent_journal(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """Let every PUT of a slot fail, and the pauses of the commit's deadline pass at once."""
     with monkeypatch.context() as patch:
         pauses = Pauses()
-        patch.setattr(batch_write, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
-        patch.setattr(batch_write, "sleep", pauses.sleep)
+        patch.setattr(driver, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
+        patch.setattr(driver, "sleep", pauses.sleep)
         patch.setattr(Publisher, "_create", lambda *_: (_ for _ in ()).throw(Unavailable("503")))
         yield
 
 
 def upload_of(store: app.Store, application: str | None = "nightly") -> tuple[WriteJob, tuple[UploadedSegment, ...]]:
-    job = batch_write.begin(store, application, "out")
+    job = driver.begin(store, application, "out")
     return job, run_task(job, 0, b"one\n")
 
 
@@ -178,18 +178,18 @@ def test_a_commit_that_the_journal_does_not_name_fails_and_its_repeat_is_safe(
     with silent_journal(store, monkeypatch):
         for _ in range(2):
             with pytest.raises(Unavailable, match="version 1 of nightly is not in the bucket's journal yet: 503"):
-                batch_write.commit(store, job, uploaded, 1)
+                driver.commit(store, job, uploaded, 1)
         with pytest.raises(Unavailable, match="not in the bucket's journal"):
-            batch_write.repeated(store, "nightly", 1)
-    assert batch_write.abort(store, job) == 0, "an abort after the failure takes nothing"
+            driver.repeated(store, "nightly", 1)
+    assert driver.abort(store, job) == 0, "an abort after the failure takes nothing"
     again, others = upload_of(store)
-    done = batch_write.commit(store, again, others, 1)
+    done = driver.commit(store, again, others, 1)
     assert (done.segments, done.bytes, done.repeated, done.published) == (0, 0, True, True)
-    assert batch_write.repeated(store, "nightly", 2) is None
+    assert driver.repeated(store, "nightly", 2) is None
     shutil.rmtree(store.path / "metadata")
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     with app.open_store(tmp_path / "new") as owner:
-        assert batch_write.is_committed(owner, "nightly", 1)
+        assert driver.is_committed(owner, "nightly", 1)
         assert read(owner, "out/part-00000") == b"one\n"
 
 
@@ -199,9 +199,9 @@ def test_a_commit_that_is_acknowledged_locally_does_not_wait(
     expected_warnings.append("version 1 of nightly is committed, and the bucket's journal does not name it yet: 503")
     job, uploaded = upload_of(store)
     with silent_journal(store, monkeypatch):
-        done = batch_write.commit(store, job, uploaded, 1, acknowledge=Acknowledge.LOCAL)
+        done = driver.commit(store, job, uploaded, 1, acknowledge=Acknowledge.LOCAL)
     assert (done.segments, done.published) == (1, False)
-    again = batch_write.repeated(store, "nightly", 1)
+    again = driver.repeated(store, "nightly", 1)
     assert again is not None
     assert (again.segments, again.bytes, again.repeated, again.published) == (0, 0, True, True)
 
@@ -211,11 +211,11 @@ def test_a_commit_waits_for_a_holder_that_cannot_publish_and_fails(
 ) -> None:
     job, uploaded = upload_of(store)
     pauses = Pauses()
-    monkeypatch.setattr(batch_write, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
-    monkeypatch.setattr(batch_write, "sleep", pauses.sleep)
+    monkeypatch.setattr(driver, "_deadline", lambda _: Deadline.after(60, "ack.deadline_s", pauses))
+    monkeypatch.setattr(driver, "sleep", pauses.sleep)
     with lock.hold(store.paths.holder, store.clock), pytest.raises(Unavailable, match="the holder has not published"):
-        batch_write.commit(store, job, uploaded, 1)
-    assert batch_write.commit(store, job, uploaded, 1).published
+        driver.commit(store, job, uploaded, 1)
+    assert driver.commit(store, job, uploaded, 1).published
 
 
 def test_another_error_of_the_bucket_is_raised_as_itself(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,5 +223,5 @@ def test_another_error_of_the_bucket_is_raised_as_itself(store: app.Store, monke
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "_create", lambda *_: (_ for _ in ()).throw(PermissionDenied("403")))
         with pytest.raises(PermissionDenied, match="403"):
-            batch_write.commit(store, job, uploaded, 1)
-    assert batch_write.commit(store, job, uploaded, 1).repeated
+            driver.commit(store, job, uploaded, 1)
+    assert driver.commit(store, job, uploaded, 1).repeated
