@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 Shown = tuple[int, int, bool, int]
 """Start, end, whether it is sealed, and the number of entries of a ledger: those of no bytes show in nothing else."""
-"""Start offset, length, and whether it is sealed."""
 
 
 class Stamp(NamedTuple):

@@ -146,8 +146,7 @@ class StoreStatus:
     local: TierStatus
     cold: TierStatus
     not_offloaded_bytes: int
-    """At most this much exists only on the local disk."""
-    """Bytes recorded as lost do not count."""
+    """Upper bound of the bytes that are only on the local disk, without lost ones."""
     endangered: Endangered
     local_free_bytes: int
     cold_use: quota.ColdUse
