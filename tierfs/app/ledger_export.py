@@ -89,7 +89,6 @@ class _FromTiers:
         self._advance = advance
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
-        """See Source.read."""
         buffer = bytearray()
         _copy(self._store, self._name, offset, offset + length_bytes, buffer.extend)
         self._advance(length_bytes, self._name)

@@ -35,14 +35,12 @@ class Tells(Protocol):
 
 
 class InLog:
-    """Tells it in the log."""
+    """Tells, in the log."""
 
     def warn(self, text: str) -> None:
-        """See Tells.warn."""
         log.warning("%s", text)
 
     def note(self, text: str) -> None:
-        """See Tells.note."""
         log.info("%s", text)
 
 

@@ -126,7 +126,6 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         self.frees = len(action.chunks) == 1
 
     def describe(self, txn: WriteTransaction) -> Description:
-        """See Recipe.describe."""
         segment, _ = _revalidated(txn, self._action)
         path = directories.path_of(txn, segment.parent_id, segment.name)
         return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
@@ -150,7 +149,6 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
             raise Unavailable(f"{exc}, which is right: no byte is lost", remedy="try again") from exc
 
     def link(self, made: Made) -> Consolidated:
-        """See Recipe.link."""
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, placed = _revalidated(txn, self._action)

@@ -96,13 +96,11 @@ class OffloadRecipe(objects.Recipe[None]):
         self._source = source
 
     def describe(self, txn: WriteTransaction) -> Description:
-        """See Recipe.describe."""
         segment, _ = revalidated(txn, self._action)
         path = directories.path_of(txn, segment.parent_id, segment.name)
         return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """See Recipe.write."""
         return storage.put(description.name, self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
@@ -110,7 +108,6 @@ class OffloadRecipe(objects.Recipe[None]):
         return self._source.verified_grid().grid()
 
     def link(self, made: Made) -> None:
-        """See Recipe.link."""
         action, window = self._action, self._action.range
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))

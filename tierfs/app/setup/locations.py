@@ -42,7 +42,7 @@ class PlaceConnection:
 
 
 class Locations:
-    """The connections of one open store. Thread-safe."""
+    """The connections of one open store, a Connector. Thread-safe."""
 
     def __init__(
         self, metadata: MetadataStore, store: Path, settings: ColdSettings, metrics: Callable[[], MetricSink]
@@ -105,7 +105,6 @@ class Locations:
         return self.connection_at(location).bare
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
-        """See Connector.connected."""
         connection = self.connection_at(location)
         with self._lock:
             if connection.wrapped is None:
@@ -114,7 +113,6 @@ class Locations:
             return connection.wrapped
 
     def link(self, location: LocationRecord) -> Link:
-        """See Connector.link."""
         known = self._links.get(location.id)
         if known is None or not same_place(known[0], location):
             known = self._links[location.id] = (location, self._place(location).new_link())
@@ -169,9 +167,7 @@ class _TriedOnce:
     _locations: Locations
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
-        """See Connector.connected."""
         return tried_once(self._locations.provider_at(location))
 
     def link(self, location: LocationRecord) -> Link:
-        """See Connector.link."""
         return self._locations.link(location)

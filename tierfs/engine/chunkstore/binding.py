@@ -116,7 +116,6 @@ class Binding(ABC):
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         stored = self.stat(name)
         validate.check_etag(name, stored.etag, if_match, stored.length_bytes)
         validate.check_range(stored, offset, len(buffer))
@@ -128,24 +127,20 @@ class Binding(ABC):
                 progress(end)
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
         self._check(name)
         with map_os_errors(name, _MEANINGS):
             return self.look(name)
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
         self._check(name)
         with map_os_errors(name, _MEANINGS):
             self.remove(name)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list."""
         validate.check_open(self._closed, self)
         return self._listed(prefix, after)
 
     def close(self) -> None:
-        """See ChunkStorage.close."""
         if not self._closed:
             self._closed = True
             self.end()

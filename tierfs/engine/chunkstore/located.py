@@ -102,7 +102,7 @@ class _Failed:
 
 
 class LocatedStorage:
-    """The storage of one location. Thread-safe; see ChunkStorage."""
+    """ChunkStorage, Uploads, ServerCopies, RangeUrls and Renewable over the place of one location. Thread-safe."""
 
     def __init__(
         self,
@@ -234,7 +234,6 @@ class LocatedStorage:
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """See ChunkStorage.put."""
         return self._call(lambda there: there.put(name, source, metadata=metadata, create_only=create_only))
 
     def compose(
@@ -245,7 +244,6 @@ class LocatedStorage:
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """See ChunkStorage.compose."""
         return self._call(lambda there: there.compose(name, pieces, metadata=metadata, create_only=create_only))
 
     def read_into(
@@ -279,7 +277,6 @@ class LocatedStorage:
         return self._call(lambda there: there.stat(name))
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
         self._call(lambda there: there.delete(name))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
@@ -298,12 +295,9 @@ class LocatedStorage:
                     return
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See Uploads.uploads."""
         return iter(self._call(lambda there: [*there.uploads(prefix)] if isinstance(there, Uploads) else []))
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """See Uploads.abort_upload."""
-
         def abort(there: ChunkStorage) -> None:
             if isinstance(there, Uploads):
                 there.abort_upload(upload)
@@ -311,7 +305,6 @@ class LocatedStorage:
         self._call(abort)
 
     def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
-        """See ServerCopies.copy_from."""
         return self._call(lambda there: there.copy_from(origin, stored) if isinstance(there, ServerCopies) else None)
 
     def range_url(self, name: str) -> RangeUrl | None:
@@ -325,7 +318,6 @@ class LocatedStorage:
         return self._place.range_url(name)
 
     def renew_credentials(self) -> bool:
-        """See Renewable.renew_credentials."""
         there = self._place.storage
         return there.renew_credentials() if isinstance(there, Renewable) else False
 

@@ -47,7 +47,6 @@ class MemoryStorage:
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """See ChunkStorage.put."""
         validate.check_name(name)
         validate.check_metadata(metadata or {})
         held = self._copy(name, source, metadata or {})
@@ -66,7 +65,6 @@ class MemoryStorage:
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """See ChunkStorage.compose."""
         validate.check_pieces(name, pieces)
         data = b"".join(self._bytes_of(piece) for piece in pieces)
         source = BufferSource(data)
@@ -81,7 +79,6 @@ class MemoryStorage:
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         held = self._get(name)
         validate.check_etag(name, held.stored.etag, if_match, held.stored.length_bytes)
         validate.check_range(held.stored, offset, len(buffer))
@@ -92,11 +89,9 @@ class MemoryStorage:
                 progress(end)
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
         return self._get(name).stored
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
         validate.check_name(name)
         with self._lock:
             validate.check_open(self._closed, self)
@@ -112,7 +107,6 @@ class MemoryStorage:
         return (replace(stored, metadata={}) for stored in ascending)
 
     def close(self) -> None:
-        """See ChunkStorage.close."""
         self._closed = True
 
     def _bytes_of(self, piece: ObjectPiece) -> bytes:

@@ -30,7 +30,7 @@ _NS_PER_MS = 1_000_000
 
 
 class _ReadOnly:
-    """Refuses every change to a storage without sending a request."""
+    """A ChunkStorage that refuses every change without sending a request."""
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -105,12 +105,10 @@ class ReadOnlyDirectory(_ReadOnly):
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         check_name(name)
         self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
         check_name(name)
         return self._tree.following(lambda: self._stat(name))
 
@@ -128,7 +126,6 @@ class ReadOnlyDirectory(_ReadOnly):
             yield _described(name, status)
 
     def close(self) -> None:
-        """See ChunkStorage.close."""
         self._tree.close()
 
 

@@ -30,23 +30,19 @@ Unfinished = dict[SegmentId, tuple[int, int]]
 
 
 class ByteEnds:
-    """Bytes end anywhere."""
+    """Cutter of bytes, which end anywhere."""
 
     def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
-        """See Cutter.cut."""
         end = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
         return Cut(end, end - position, end == listed.end)
 
     def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
-        """See Cutter.size_bytes."""
         return end - start
 
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
-        """See Cutter.ends_at."""
         return True
 
     def first_from(self, listed: ListedSegment, offset: int) -> int:
-        """See Cutter.first_from."""
         return offset
 
 
@@ -152,13 +148,12 @@ class LineEnds(ByteEnds):
 
 
 class EntryEnds:
-    """Entries of ledgers end according to their rows; positions are ids of entries."""
+    """Cutter of entries. Those of ledgers end according to their rows; positions are ids of entries."""
 
     def __init__(self, txn: ReadTransaction) -> None:
         self._txn = txn
 
     def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, crossing: bool) -> Cut:
-        """See Cutter.cut."""
         if budget_bytes is None:
             return Cut(listed.end, self.size_bytes(listed, position, listed.end))
         at, size_bytes = position, 0
@@ -170,15 +165,12 @@ class EntryEnds:
         return Cut(at, size_bytes)
 
     def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
-        """See Cutter.size_bytes."""
         return entry_offset(self._txn, listed.segment_id, end) - entry_offset(self._txn, listed.segment_id, start)
 
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
-        """See Cutter.ends_at."""
         return True
 
     def first_from(self, listed: ListedSegment, offset: int) -> int:
-        """See Cutter.first_from."""
         return entry_at(self._txn, listed.segment_id, offset)
 
     def _lengths(self, segment_id: SegmentId, start: int, end: int) -> Iterator[int]:

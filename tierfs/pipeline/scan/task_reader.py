@@ -32,7 +32,6 @@ class TaskReader(VerifiedReader):
         self.patience = TaskPatience()
 
     def fill(self, record: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        """See VerifiedReader.fill."""
         etag = super().fill(record, offset, view)
         if record.tier is Tier.COLD:
             self.patience.answered()
@@ -47,7 +46,6 @@ class WaitingReader(TaskReader):
     """Waits for a server that answered before at each read, because no other copy can take its place."""
 
     def fill(self, record: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        """See VerifiedReader.fill."""
         while True:
             try:
                 return super().fill(record, offset, view)

@@ -399,8 +399,6 @@ class _PoolRecipe(objects.Recipe[None]):
         return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """See Recipe.write."""
-
         def upload() -> StoredObject:
             return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
 

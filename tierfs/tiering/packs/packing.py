@@ -205,7 +205,6 @@ class PackRecipe(objects.Recipe[Packed]):
         return Description(name, self._source.length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """See Recipe.write."""
         return storage.put(description.name, self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:

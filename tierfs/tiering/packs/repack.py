@@ -198,7 +198,6 @@ class RepackRecipe(objects.Recipe[None]):
         return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """See Recipe.write."""
         return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:

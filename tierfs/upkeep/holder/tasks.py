@@ -179,7 +179,7 @@ async def _pause(longest_s: float, woken: trio.Event) -> None:
 
 
 class BackgroundThreads:
-    """Runs blocking work for one process; call it and await the result.
+    """InThread that runs the blocking work of one process; call it and await the result.
 
     An upload may take minutes to give up. A process that is asked to end does not wait for it: the next holder resolves
     what was in flight. But LMDB must not be closed under a thread, so the process then ends at once, without taking
@@ -193,7 +193,6 @@ class BackgroundThreads:
 
     @property
     def busy(self) -> bool:
-        """See InThread.busy."""
         return self._running > 0
 
     async def __call__(self, work: Callable[[], T], /) -> T:
@@ -201,7 +200,6 @@ class BackgroundThreads:
         return await trio.to_thread.run_sync(self._counted, work, limiter=self._limiter, abandon_on_cancel=True)
 
     async def idle(self) -> None:
-        """See InThread.idle."""
         await trio.to_thread.run_sync(self._wait_idle, None, abandon_on_cancel=True)
 
     def leave(self) -> None:

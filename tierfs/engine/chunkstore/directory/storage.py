@@ -43,7 +43,7 @@ _NS_PER_MS = 1_000_000
 
 
 class DirectoryStorage:
-    """ChunkStorage over one directory. Thread-safe, also against other processes and hosts."""
+    """ChunkStorage and Uploads over one directory. Thread-safe, also against other processes and hosts."""
 
     def __init__(self, root: Path, *, sweep: Clock | None = None) -> None:
         """Open an existing directory. Nothing in it changes before the first write.
@@ -71,7 +71,6 @@ class DirectoryStorage:
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """See ChunkStorage.put."""
         return self._store(name, partial(write_source, name, source), metadata or {}, create_only=create_only)
 
     def compose(
@@ -125,12 +124,10 @@ class DirectoryStorage:
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         _check(name)
         self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
         _check(name)
         with map_os_errors(name):
             self._writer.settle(name)
@@ -171,12 +168,10 @@ class DirectoryStorage:
                 yield PendingUpload(name, os.path.basename(name), started_ms)
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """See Uploads.abort_upload."""
         with map_os_errors(upload.name):
             self._writer.remove_temporary(upload.upload_id)
 
     def close(self) -> None:
-        """See ChunkStorage.close."""
         self._tree.close()
 
 

@@ -85,12 +85,10 @@ class AzurePlace:
         self._blocks = settings.parts_in_parallel
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See ObjectPlace.meaning."""
         is_refused = isinstance(error, ClientAuthenticationError) or getattr(error, "status_code", None) in _REFUSED
         return PermissionDenied if is_refused else Unavailable
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
-        """See ObjectPlace.put."""
         body = _Steps(name, source)
         try:
             self._run(
@@ -115,7 +113,6 @@ class AzurePlace:
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
-        """See ObjectPlace.read_into."""
         if not buffer:
             validate.check_empty_read(self.stat(name), offset, if_match)
             return
@@ -144,7 +141,6 @@ class AzurePlace:
         return data
 
     def stat(self, name: str) -> StoredObject:
-        """See ObjectPlace.stat."""
         try:
             properties = self._run(self._blob(name).get_blob_properties(**self._once))
         except ResourceNotFoundError as exc:
@@ -152,7 +148,6 @@ class AzurePlace:
         return _described(name, properties, properties.metadata or {})
 
     def delete(self, name: str) -> None:
-        """See ObjectPlace.delete."""
         try:
             self._run(self._blob(name).delete_blob(**self._once))
         except ResourceNotFoundError as exc:
@@ -180,10 +175,9 @@ class AzurePlace:
         return iter(())
 
     def remove_leftover(self, upload: PendingUpload) -> None:
-        """See ObjectPlace.remove_leftover."""
+        """There are no leftovers to remove."""
 
     def close(self) -> None:
-        """See ObjectPlace.close."""
         sync(self._fs.loop, self._fs.service_client.close)
 
     def _blob(self, name: str) -> Any:

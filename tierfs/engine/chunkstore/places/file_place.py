@@ -68,7 +68,6 @@ class FilePlace:
         self._decode = decode
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
-        """See ObjectPlace.put."""
         temporary = f"{self._root}/{_TEMPORARY}/{_PREFIX}{uuid.uuid4().hex}-{_digest(name)}"
         sidecar = status = None
         try:
@@ -177,7 +176,6 @@ class FilePlace:
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
-        """See ObjectPlace.read_into."""
         path = self._path(name)
         stored = _described(name, self.files.status(path))
         check_etag(name, stored.etag, if_match, stored.length_bytes)
@@ -186,7 +184,6 @@ class FilePlace:
             self.files.read_into(path, offset, buffer, progress)
 
     def stat(self, name: str) -> StoredObject:
-        """See ObjectPlace.stat."""
         status = self.files.status(self._path(name))
         return _described(name, status, self._metadata(name, status))
 
@@ -202,7 +199,6 @@ class FilePlace:
             parent = parent.rpartition("/")[0]
 
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        """See ObjectPlace.list."""
         return (stored for _, stored in walk(self._entries, prefix, after, _HIDDEN))
 
     def _entries(self, directory: str, wanted: WantedNames) -> _Entries:
@@ -251,7 +247,6 @@ class FilePlace:
         return name is not None and not self._is_there(name, status)
 
     def close(self) -> None:
-        """See ObjectPlace.close."""
         self.files.close()
 
     def _path(self, name: str) -> str:

@@ -36,11 +36,9 @@ class MemoryFiles:
         self._fs: Any = fsspec.filesystem("memory")
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See Files.meaning."""
         return Unavailable
 
     def status(self, path: str) -> FileStatus:
-        """See Files.status."""
         with self._lock:
             file = self._fs.store.get(path)
         if file is None:
@@ -48,7 +46,6 @@ class MemoryFiles:
         return FileStatus(file.size, round(file.modified.timestamp() * _MS_PER_S))
 
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
-        """See Files.entries."""
         start = directory.rstrip("/") + "/"
         with self._lock:
             below = [path[len(start) :] for path in self._fs.store if path.startswith(start)]
@@ -60,11 +57,9 @@ class MemoryFiles:
                     yield name, self.status(start + name)
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
-        """See Files.read_into."""
         fill(path, self._fs.cat_file(path, offset, offset + len(buffer)), buffer, progress)
 
     def write(self, path: str, source: Source, *, create_only: bool = False) -> None:
-        """See Files.write."""
         data = b"".join(source_steps(path, source))
         with self._lock:
             if create_only and path in self._fs.store:
@@ -72,7 +67,6 @@ class MemoryFiles:
             self._fs.pipe_file(path, data)
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
-        """See Files.rename."""
         with self._lock:  # its own `mv` is a copy and a removal
             if not overwrite and target in self._fs.store:
                 raise FileExistsError(target)
@@ -82,21 +76,18 @@ class MemoryFiles:
         """See Files.make_directories: there are none."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """See Files.set_modified."""
         self._fs.store[path].modified = datetime.fromtimestamp(modified_ms / _MS_PER_S, UTC)
 
     def remove(self, path: str) -> None:
-        """See Files.remove."""
         with self._lock:
             if self._fs.store.pop(path, None) is None:
                 raise FileNotFoundError(path)
 
     def remove_empty(self, path: str) -> bool:
-        """See Files.remove_empty."""
         return False
 
     def close(self) -> None:
-        """See Files.close."""
+        """Nothing is open."""
 
 
 class LocalFiles:
@@ -112,15 +103,12 @@ class LocalFiles:
         self._fs: Any = fsspec.filesystem("local")
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See Files.meaning."""
         return Unavailable
 
     def status(self, path: str) -> FileStatus:
-        """See Files.status."""
         return _status(self._fs.info(path))
 
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
-        """See Files.entries."""
         for info in self._fs.ls(directory, detail=True):
             name = os.path.basename(info["name"])
             if info["type"] == "directory":
@@ -129,11 +117,9 @@ class LocalFiles:
                 yield name, _status(info)
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
-        """See Files.read_into."""
         fill(path, self._fs.cat_file(path, offset, offset + len(buffer)), buffer, progress)
 
     def write(self, path: str, source: Source, *, create_only: bool = False) -> None:
-        """See Files.write."""
         self._fs.makedirs(os.path.dirname(path), exist_ok=True)
         with self._fs.open(path, "xb" if create_only else "wb") as file:
             for step in source_steps(path, source):
@@ -151,19 +137,15 @@ class LocalFiles:
         osio.sync_directory(Path(target).parent)
 
     def make_directories(self, path: str) -> None:
-        """See Files.make_directories."""
         self._fs.makedirs(path, exist_ok=True)
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """See Files.set_modified."""
         os.utime(path, (modified_ms / _MS_PER_S, modified_ms / _MS_PER_S))
 
     def remove(self, path: str) -> None:
-        """See Files.remove."""
         self._fs.rm_file(path)
 
     def remove_empty(self, path: str) -> bool:
-        """See Files.remove_empty."""
         try:
             self._fs.rmdir(path)
         except OSError:  # not empty, or gone
@@ -171,7 +153,7 @@ class LocalFiles:
         return True
 
     def close(self) -> None:
-        """See Files.close."""
+        """Nothing is open."""
 
 
 def _status(info: Any) -> FileStatus:

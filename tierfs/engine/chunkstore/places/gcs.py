@@ -56,12 +56,10 @@ class GcsPlace:
         self._prefix = f"{prefix.strip('/')}/".lstrip("/")
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See ObjectPlace.meaning."""
         code = getattr(error, "code", None)
         return PermissionDenied if str(code) in map(str, _UNAUTHENTICATED) else Unavailable
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
-        """See ObjectPlace.put."""
         body = _TwoParts(name, source, json.dumps({"name": self._prefix + name, "metadata": dict(metadata)}))
         # One request, also for a large object: its condition holds for all of it, and nothing stays of a broken one.
         condition = {"ifGenerationMatch": "0"} if create_only else {}
@@ -88,7 +86,6 @@ class GcsPlace:
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
-        """See ObjectPlace.read_into."""
         if not buffer:
             validate.check_empty_read(self.stat(name), offset, if_match)
             return
@@ -111,16 +108,13 @@ class GcsPlace:
         fill(name, data, buffer, progress)
 
     def stat(self, name: str) -> StoredObject:
-        """See ObjectPlace.stat."""
         _, answer = self._ask("GET", self._object(name), fields=_DESCRIBED)
         return self._stored(json.loads(answer))
 
     def delete(self, name: str) -> None:
-        """See ObjectPlace.delete."""
         self._ask("DELETE", self._object(name))
 
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        """See ObjectPlace.list."""
         page: dict[str, str] = {"startOffset": self._prefix + after} if after else {}
         while True:
             fields = f"nextPageToken,items({_DESCRIBED})"
@@ -137,10 +131,9 @@ class GcsPlace:
         return iter(())
 
     def remove_leftover(self, upload: PendingUpload) -> None:
-        """See ObjectPlace.remove_leftover."""
+        """There are no leftovers to remove."""
 
     def close(self) -> None:
-        """See ObjectPlace.close."""
         if self._fs._session is not None:
             sync(self._fs.loop, self._fs._session.close)
 

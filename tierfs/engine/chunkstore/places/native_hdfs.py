@@ -65,18 +65,15 @@ class NativeHdfsFiles:
             ) from exc
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See Files.meaning."""
         return Unavailable
 
     def status(self, path: str) -> FileStatus:
-        """See Files.status."""
         status = self._ask(path, lambda client: self._step(client.get_file_info(path)))
         if status.isdir:
             raise FileNotFoundError(path)
         return FileStatus(status.length, status.modification_time)
 
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
-        """See Files.entries."""
         listing = self._client.list_status(directory, False)
         while listed := self._ask(directory, lambda _: self._some(listing, _LISTED_AT_ONCE, lambda _: 1)):
             for status in listed:
@@ -85,8 +82,6 @@ class NativeHdfsFiles:
                     yield name, None if status.isdir else FileStatus(status.length, status.modification_time)
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
-        """See Files.read_into."""
-
         async def read(client: Any) -> list[bytes]:
             file = await self._step(client.read(path))
             held = max(0, min(len(buffer), len(file) - offset))
@@ -95,7 +90,6 @@ class NativeHdfsFiles:
         fill(path, b"".join(self._ask(path, read)), buffer, progress)
 
     def write(self, path: str, source: Source, *, create_only: bool = False) -> None:
-        """See Files.write."""
         from hdfs_native import WriteOptions
 
         options = WriteOptions(overwrite=not create_only, create_parent=True)
@@ -106,31 +100,26 @@ class NativeHdfsFiles:
         self._ask(path, lambda _: self._step(file.close()))
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
-        """See Files.rename."""
         self._ask(path, lambda client: self._step(client.rename(path, target, overwrite)))
 
     def make_directories(self, path: str) -> None:
-        """See Files.make_directories."""
         self._ask(path, lambda client: self._step(client.mkdirs(path, 0o755, True)))
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """See Files.set_modified."""
         self._ask(path, lambda client: self._step(client.set_times(path, modified_ms, modified_ms)))
 
     def remove(self, path: str) -> None:
-        """See Files.remove."""
         if not self._ask(path, lambda client: self._step(client.delete(path, False))):
             raise FileNotFoundError(path)
 
     def remove_empty(self, path: str) -> bool:
-        """See Files.remove_empty."""
         try:
             return bool(self._ask(path, lambda client: self._step(client.delete(path, False))))
         except Unavailable:  # not empty
             return False
 
     def close(self) -> None:
-        """See Files.close."""
+        """Nothing is open."""
 
     def _connected(self) -> Any:
         from hdfs_native import AsyncClient

@@ -63,13 +63,11 @@ class SftpFiles:
         self._sessions = sessions
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See Files.meaning."""
         if isinstance(error, _REFUSED):
             return PermissionDenied
         return InvalidRequest if isinstance(error, _NEVER) else Unavailable
 
     def status(self, path: str) -> FileStatus:
-        """See Files.status."""
         with self._lookup(path):
             attributes = self._stat(path)
         if not stat.S_ISREG(attributes.permissions or 0):
@@ -77,7 +75,6 @@ class SftpFiles:
         return _status(attributes)
 
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
-        """See Files.entries."""
         session = self._sessions.open()
         names: Any = session.client.scandir(directory)  # a generator, which its type does not say
 
@@ -105,7 +102,6 @@ class SftpFiles:
             self._sessions.begin(names.aclose())  # of a listing that is not read to its end the server keeps a handle
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
-        """See Files.read_into."""
         with self._opened(path, _READ) as (session, file):
             starts = range(0, len(buffer), STEP_BYTES)
             asked: Iterable[Future[Any]]  # bytes, since the file is open as one of these
@@ -119,7 +115,6 @@ class SftpFiles:
                     progress(end)
 
     def write(self, path: str, source: Source, *, create_only: bool = False) -> None:
-        """See Files.write."""
         mode = _NEW if create_only else _ANEW
         try:
             self._write(path, source, mode)
@@ -148,7 +143,6 @@ class SftpFiles:
         return False
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
-        """See Files.rename."""
         if overwrite:
             self._ask(target, lambda client: client.posix_rename(path, target))
         else:
@@ -177,20 +171,16 @@ class SftpFiles:
             self.remove(path)
 
     def make_directories(self, path: str) -> None:
-        """See Files.make_directories."""
         self._ask(path, lambda client: client.makedirs(path, exist_ok=True))
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """See Files.set_modified."""
         seconds = modified_ms // _MS_PER_S
         self._ask(path, lambda client: client.utime(path, (seconds, seconds)))
 
     def remove(self, path: str) -> None:
-        """See Files.remove."""
         self._ask(path, lambda client: client.remove(path))
 
     def remove_empty(self, path: str) -> bool:
-        """See Files.remove_empty."""
         try:
             self._ask(path, lambda client: client.rmdir(path))
         except (OSError, asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied):  # gone, or not empty
@@ -198,7 +188,6 @@ class SftpFiles:
         return True
 
     def close(self) -> None:
-        """See Files.close."""
         self._sessions.close()
 
     @contextmanager

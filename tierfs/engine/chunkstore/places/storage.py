@@ -17,7 +17,7 @@ from tierfs.engine.chunkstore.probe import Traits
 
 
 class PlaceStorage:
-    """ChunkStorage over one place."""
+    """ChunkStorage and Uploads over one place."""
 
     def __init__(self, place: ObjectPlace, url: str, abilities: protocol.Abilities | None = None) -> None:
         """Use `place`, which is closed with this storage and known as `url`; `abilities` are those probed before."""
@@ -37,7 +37,6 @@ class PlaceStorage:
     def put(
         self, name: str, source: protocol.Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> protocol.StoredObject:
-        """See ChunkStorage.put."""
         self._check(name)
         metadata = metadata or {}
         validate.check_metadata(metadata)
@@ -85,7 +84,6 @@ class PlaceStorage:
         if_match: str | None = None,
         progress: protocol.OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         self._check(name)
         if offset < 0:
             raise InvalidRequest(f"{printable(name)}: offset {offset} is negative")
@@ -93,13 +91,11 @@ class PlaceStorage:
             self.place.read_into(name, offset, buffer, if_match, progress)
 
     def stat(self, name: str) -> protocol.StoredObject:
-        """See ChunkStorage.stat."""
         self._check(name)
         with map_place_errors(self.place, self._url, name):
             return self.place.stat(name)
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
         self._check(name)
         with map_place_errors(self.place, self._url, name):
             try:
@@ -122,7 +118,6 @@ class PlaceStorage:
                     yield upload
 
     def abort_upload(self, upload: protocol.PendingUpload) -> None:
-        """See Uploads.abort_upload."""
         with map_place_errors(self.place, self._url, upload.name):
             self.place.remove_leftover(upload)
 
@@ -138,7 +133,6 @@ class PlaceStorage:
         return protocol.Abilities(create_only_put=False, create_only_multipart=False)
 
     def close(self) -> None:
-        """See ChunkStorage.close."""
         if not self._closed:
             self._closed = True
             self.place.close()

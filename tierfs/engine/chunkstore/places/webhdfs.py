@@ -32,7 +32,7 @@ _REFUSED = frozenset({401, 403})
 
 
 class WebHdfsFiles:
-    """Files of HDFS over HTTP."""
+    """Files and JoinsFiles of HDFS over HTTP."""
 
     traits = Traits(create_only=RENAMES, joins="CONCAT of parts of whole blocks", checksum=CHECKED)
     resolution_ms = 1
@@ -51,18 +51,15 @@ class WebHdfsFiles:
         self._fs.session.mount("https://", adapter)
 
     def meaning(self, error: Exception) -> type[TierfsError]:
-        """See Files.meaning."""
         return Unavailable
 
     def status(self, path: str) -> FileStatus:
-        """See Files.status."""
         status = self._ask("get", "GETFILESTATUS", path).json()["FileStatus"]
         if status["type"] != "FILE":
             raise FileNotFoundError(path)
         return _status(status)
 
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
-        """See Files.entries."""
         after, more = "", True
         while more:
             answer = self._ask("get", "LISTSTATUS_BATCH", directory, startAfter=after).json()["DirectoryListing"]
@@ -74,7 +71,6 @@ class WebHdfsFiles:
             more = bool(page) and answer["remainingEntries"] > 0
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
-        """See Files.read_into."""
         done = 0
         where = self._data_node("get", "OPEN", path, offset=offset, length=len(buffer))
         with self._fs.session.get(where, stream=True) as answer:
@@ -88,7 +84,6 @@ class WebHdfsFiles:
                     progress(done)
 
     def write(self, path: str, source: Source, *, create_only: bool = False) -> None:
-        """See Files.write."""
         where = self._data_node("put", "CREATE", path, overwrite="false" if create_only else "true")
         headers = {"Content-Type": "application/octet-stream"}
         body = _Body(path, source)
@@ -98,7 +93,6 @@ class WebHdfsFiles:
         _raise_for(answer, path)
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
-        """See Files.rename."""
         # With `renameoptions` it is FileSystem.rename(…, Options.Rename): a taken name is an error, or replaced.
         options = "OVERWRITE" if overwrite else "NONE"
         answer = self._ask("put", "RENAME", path, destination=target, renameoptions=options)
@@ -106,31 +100,25 @@ class WebHdfsFiles:
             raise FileExistsError(target)
 
     def join(self, path: str, others: Sequence[str]) -> None:
-        """See JoinsFiles.join."""
         self._ask("post", "CONCAT", path, sources=",".join(others))
 
     def make_directories(self, path: str) -> None:
-        """See Files.make_directories."""
         self._ask("put", "MKDIRS", path)
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """See Files.set_modified."""
         self._ask("put", "SETTIMES", path, modificationtime=modified_ms)
 
     def remove(self, path: str) -> None:
-        """See Files.remove."""
         if not self._ask("delete", "DELETE", path, recursive="false").json()["boolean"]:
             raise FileNotFoundError(path)
 
     def remove_empty(self, path: str) -> bool:
-        """See Files.remove_empty."""
         try:
             return bool(self._ask("delete", "DELETE", path, recursive="false").json()["boolean"])
         except (OSError, Unavailable):  # not empty
             return False
 
     def close(self) -> None:
-        """See Files.close."""
         self._fs.session.close()
 
     def _data_node(self, method: str, op: str, path: str, **parameters: object) -> str:

@@ -55,6 +55,7 @@ _NO_SUCH_UPLOAD = "NoSuchUpload"
 class S3Storage:
     """ChunkStorage over one bucket and prefix. Thread-safe; never retries.
 
+    Also Uploads, ServerCopies, RangeUrls, Renewable and ServedStorage.
     Without a create-only form in `abilities`, a HEAD right before the write replaces it: advisory.
     """
 
@@ -169,7 +170,6 @@ class S3Storage:
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """See ChunkStorage.read_into."""
         check_open(self._closed, self)
         check_name(name)
         if offset < 0:
@@ -180,11 +180,9 @@ class S3Storage:
             check_empty_read(self.stat(name), offset, if_match)
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See RangeUrls.range_url."""
         return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
         check_open(self._closed, self)
         check_name(name)
         with map_s3_errors(self.location, "look at", name):
@@ -216,7 +214,6 @@ class S3Storage:
                 raise
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list."""
         check_open(self._closed, self)
         start: dict[str, Any] = {"StartAfter": self.location.key(after)} if after else {}
         key_prefix = self.location.key(prefix)
@@ -233,7 +230,6 @@ class S3Storage:
             yield from listed
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See Uploads.uploads."""
         check_open(self._closed, self)
         key_prefix = self.location.key(prefix)
         paginator = self.client.get_paginator("list_multipart_uploads")
@@ -250,12 +246,10 @@ class S3Storage:
             yield from uploads
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """See Uploads.abort_upload."""
         check_open(self._closed, self)
         self._abort_upload(upload.name, upload.upload_id)
 
     def renew_credentials(self) -> bool:
-        """See Renewable.renew_credentials."""
         renewed = self._connection.renewal.renew()
         if renewed:
             self._reader.forget_urls()
@@ -282,22 +276,18 @@ class S3Storage:
         return probe_abilities(self._connection, self._pool, name)
 
     def server_time_ms(self) -> int | None:
-        """See ServedStorage.server_time_ms."""
         check_open(self._closed, self)
         return server_time_ms(self._connection)
 
     def read_abilities(self, name: str) -> ReadAbilities:
-        """See ServedStorage.read_abilities."""
         check_open(self._closed, self)
         return ReadAbilities(self._reader.serves_presigned(name), honours_if_match(self._connection, name))
 
     def lacking(self, name: str) -> Sequence[str]:
-        """See ServedStorage.lacking."""
         check_open(self._closed, self)
         return lacking(self._connection, name)
 
     def bucket_rules(self) -> BucketRules:
-        """See ServedStorage.bucket_rules."""
         check_open(self._closed, self)
         return bucket_rules(self._connection)
 
