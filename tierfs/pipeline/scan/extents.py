@@ -44,8 +44,6 @@ from tierfs.reading.view import Piece, in_object, resolve
 # Chunks of each tier that are loaded at once.
 _WINDOW_CHUNKS = 1024
 
-_CRC_BYTES = 4
-
 
 # An extent as numbers and strings: pickled in a tenth of the time.
 Flat: TypeAlias = tuple[int, int, tuple[tuple[Any, ...], ...]]
@@ -77,11 +75,6 @@ class Extent:
 
     range: ByteRange
     copies: tuple[Copy, ...]
-
-    @property
-    def local_only(self) -> bool:
-        """Whether only the store's own directory has them."""
-        return all(copy.object.tier is Tier.LOCAL for copy in self.copies)
 
     @property
     def blocks(self) -> ByteRange:

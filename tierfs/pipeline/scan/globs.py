@@ -39,11 +39,6 @@ def unmasked(pattern: str) -> str:
     return pattern.translate(_UNMASK)
 
 
-def escaped(name: str) -> str:
-    """Return the pattern that matches this name alone."""
-    return "".join(f"\\{character}" if character in _SPECIAL else character for character in name)
-
-
 def is_glob(pattern: str) -> bool:
     """Return whether a masked pattern may match several names."""
     return not _GLOB.isdisjoint(pattern)

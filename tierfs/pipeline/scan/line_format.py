@@ -103,12 +103,6 @@ class Separator:
         text = _CRLF if self.text is None else self.text
         return next((size for size in range(len(text) - 1, 0, -1) if data.endswith(text[:size])), 0)
 
-    def without_end(self, line: bytes) -> bytes:
-        """Return a line without its end."""
-        if self.text is not None:
-            return line.removesuffix(self.text)
-        return line.removesuffix(_LF).removesuffix(_CR) if line.endswith(_LF) else line.removesuffix(_CR)
-
 
 def require_encoding(encoding: str) -> str:
     """Return the encoding's canonical name. Raises InvalidRequest if LF is not the same byte as in ASCII."""
