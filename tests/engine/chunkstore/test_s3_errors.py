@@ -40,7 +40,6 @@ from tierfs.engine.chunkstore.s3.storage import S3Storage
 Bucket = tuple[S3Endpoint, str]
 
 CALLS: dict[str, Callable[[S3Storage], object]] = {
-    "check_bucket": lambda storage: storage.check_bucket(),
     "put": lambda storage: storage.put("object", BufferSource(b"bytes")),
     "read": lambda storage: storage.read_into("object", 0, memoryview(bytearray(5))),
     "list": lambda storage: list(storage.list("")),

@@ -68,7 +68,7 @@ class S3Storage:
         clock: Clock | None = None,
         metrics: MetricSink | None = None,
     ) -> None:
-        """Connect lazily: a wrong endpoint or key fails at the first call, or at check_bucket().
+        """Connect lazily: a wrong endpoint or key fails at the first call.
 
         Raises PermissionDenied for an unknown profile.
         """
@@ -262,12 +262,6 @@ class S3Storage:
         self._composer.close()
         self._reader.close()
         self.client.close()
-
-    def check_bucket(self) -> None:
-        """Send one cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
-        check_open(self._closed, self)
-        with map_s3_errors(self.location, "list"):
-            self.client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
 
     def probe_abilities(self, name: str) -> Abilities:
         """Find out by experiment on the object `name`, which may remain."""
