@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries
+from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, entries_of, read_entries, scan_batches
 from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.engine.ledger.decoder_source import DecoderSource
 from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.ledger.index_codec import encode_index
@@ -94,3 +95,10 @@ def streaming_index(
         body += struct.pack(">qii", info.ledger_id, len(rows), len(record)) + record
         body += b"".join(struct.pack(">qiq", *row) for row in rows)
     return struct.pack(">IIqq", 0x3D1FB0BC, 24 + len(body), data_object_length, header_bytes) + body
+
+
+def scanned(pieces: Sequence[bytes], name: str, deviations: Deviations) -> Iterator[LedgerEntry]:
+    """The entries of a whole data object, read without its index."""
+    source = DecoderSource(pieces, 0, name)
+    for _, batch in scan_batches(source, sum(map(len, pieces)), deviations):
+        yield from entries_of(source, batch)

@@ -13,10 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.ledger import independent
-from tests.engine.ledger.objects import DEADLINE_MS, NAME, frame, padding, payloads_of, read, streaming_block, write
+from tests.engine.ledger.objects import (
+    DEADLINE_MS,
+    NAME,
+    frame,
+    padding,
+    payloads_of,
+    read,
+    scanned,
+    streaming_block,
+    write,
+)
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
-from tierfs.engine.ledger.block_reader import BlockRange, read_entries, scan_blocks
+from tierfs.engine.ledger.block_reader import BlockRange, read_entries
 from tierfs.engine.ledger.blocks import BlockHeader, BlockPlan, encode_blocks, plan_blocks
 from tierfs.engine.ledger.deviations import MAX_MESSAGES, Deviations
 
@@ -183,7 +193,7 @@ AWKWARD = [
 def scan(data: bytes) -> tuple[list[bytes], list[str]]:
     """Return the payloads of an object without an index, and the deviations."""
     deviations = Deviations()
-    return [entry.payload for _, entry in scan_blocks([data], len(data), NAME, deviations)], deviations.messages
+    return [entry.payload for entry in scanned([data], NAME, deviations)], deviations.messages
 
 
 @pytest.mark.parametrize("block_bytes", [280, 20128])

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.ledger import test_single_object as single
-from tests.engine.ledger.objects import DEADLINE_MS, closed, streaming_block, streaming_index, write
+from tests.engine.ledger.objects import DEADLINE_MS, closed, scanned, streaming_block, streaming_index, write
 from tests.engine.ledger.test_metadata import INFO, METADATA
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.engine.ledger.block_reader import BlockRange, read_entries, scan_blocks
+from tierfs.engine.ledger.block_reader import BlockRange, read_entries
 from tierfs.engine.ledger.blocks import BlockHeader
 from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
@@ -59,7 +59,7 @@ def read_by(spans: list[BlockRange], data: bytes) -> None:
 
 def scan(data: bytes) -> None:
     """Read an object without its index."""
-    found = list(scan_blocks(pieces(data), len(data), "o", Deviations()))
+    found = list(scanned(pieces(data), "o", Deviations()))
     if 12 * len(found) > len(data):
         raise TooMuchWork
 

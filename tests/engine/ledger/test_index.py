@@ -169,7 +169,7 @@ def test_a_lookup_and_a_skip_find_every_entry(payloads: list[bytes], max_block_b
     ledger = write(payloads, max_block_bytes)
     assert decoded(ledger.index_bytes) == (ledger.index, [])
     wanted = data.draw(st.integers(0, len(payloads) - 1))
-    at = ledger.index.data_offset(ledger.index.find(wanted))
+    at = ledger.index.find(wanted).offset + ledger.index.data_header_length
     while True:
         length, entry_id = struct.unpack(">iq", ledger.data[at : at + 12])
         if entry_id == wanted:

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from tests.engine.ledger.objects import payloads_of, read
+from tests.engine.ledger.objects import payloads_of, read, scanned
 from tests.engine.ledger.pulsar_goldens import PULSAR, digests, golden, goldens, made_of, user_metadata
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger import keys
-from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries, scan_blocks
+from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries
 from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
 from tierfs.engine.ledger.compression import Compression, decompress
 from tierfs.engine.ledger.deviations import Deviations
@@ -36,8 +36,8 @@ def test_what_pulsar_wrote_is_read_with_and_without_the_index_and_written_byte_b
     index = ledger.plain_index()
     index.check(len(ledger.data), "o", deviations)
     entries, differs = read(ledger.data, index.blocks())
-    scanned = [entry for _, entry in scan_blocks([ledger.data], len(ledger.data), "o", deviations)]
-    assert digests(entries) == digests(scanned) == made_of("whole")[ledger_id]
+    by_scan = list(scanned([ledger.data], "o", deviations))
+    assert digests(entries) == digests(by_scan) == made_of("whole")[ledger_id]
     assert deviations.messages + differs == []
     payloads = payloads_of(entries)
     block_bytes = index.entries[1].offset if len(index.entries) > 1 else 64 * MIB

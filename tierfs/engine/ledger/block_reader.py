@@ -91,7 +91,7 @@ def read_entries(
     """
     source = DecoderSource(pieces, start_offset, name)
     for batch in read_batches(source, blocks, deviations):
-        yield from _entries(source, batch)
+        yield from entries_of(source, batch)
 
 
 def read_batches(
@@ -110,7 +110,7 @@ def read_batches(
         yield from _batches(source, block, deviations)
 
 
-def _entries(source: DecoderSource, batch: BlockEntryBatch) -> Iterator[LedgerEntry]:
+def entries_of(source: DecoderSource, batch: BlockEntryBatch) -> Iterator[LedgerEntry]:
     """Yield the entries of a batch, one by one."""
     if batch.payload is None:
         offset = source.position
@@ -123,23 +123,13 @@ def _entries(source: DecoderSource, batch: BlockEntryBatch) -> Iterator[LedgerEn
         at, offset = at + length, offset + length
 
 
-def scan_blocks(
-    pieces: Iterable[Buffer], object_bytes: int, name: str, deviations: Deviations
-) -> Iterator[tuple[BlockHeader, LedgerEntry]]:
-    """Yield the entries of a whole data object without its index, each with the header of its block.
-
-    Raises DataLoss for a block that does not begin with a header, or does not continue its ledger.
-    """
-    source = DecoderSource(pieces, 0, name)
-    for header, batch in scan_batches(source, object_bytes, deviations):
-        for entry in _entries(source, batch):
-            yield header, entry
-
-
 def scan_batches(
     source: DecoderSource, object_bytes: int, deviations: Deviations
 ) -> Iterator[tuple[BlockHeader, BlockEntryBatch]]:
-    """Yield the same entries in batches; see `read_batches`."""
+    """Yield the entries of a whole data object without its index, in batches, each with the header of its block.
+
+    Raises as `read_batches`, and DataLoss for a block that does not begin with a header or continue its ledger.
+    """
     ledger_id, expected = None, None
     while source.position < object_bytes:
         block, header = _scan_header(source, object_bytes)

@@ -48,10 +48,6 @@ class LedgerIndex:
         """Return the block that holds an entry. Raises InvalidRequest for an entry outside the ledger."""
         return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
 
-    def data_offset(self, entry: IndexEntry) -> int:
-        """Return the offset of the first entry of a block, after its header."""
-        return entry.offset + self.data_header_length
-
     def blocks(self) -> list[BlockRange]:
         """Return the blocks as a reader of entries needs them."""
         last = self.metadata.readable_last_entry_id
