@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.engine.ledger import independent
 from tests.engine.ledger.objects import DEADLINE_MS
+from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
+from tierfs.base.words.names import LedgerKey
 from tierfs.engine.ledger import keys
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.ledger.metadata import (
@@ -208,67 +210,42 @@ def test_keys_of_objects_are_those_of_pulsar() -> None:
     uuid = UUID(ID.upper())
     assert keys.data_key(uuid, 123) == f"{ID}-ledger-123"
     assert keys.index_key(uuid, 123) == f"{ID}-ledger-123-index"
-    assert keys.streaming_data_key(uuid) == ID
-    assert keys.streaming_index_key(uuid) == f"{ID}-index"
 
 
 @pytest.mark.parametrize(
-    ("name", "ledger_id"),
+    ("name", "key"),
     [
-        (None, None),
         ("", None),
         ("-ledger-", None),
         ("something", None),
         ("-ledger-index", None),
-        (f"{ID}-ledger-123", 123),
-        (f"{ID}-ledger-123-index", 123),
-        (f"{ID}-index", None),
+        ("something123124", None),
+        (f"{ID}-ledger-123", LedgerKey(UUID(ID), 123, is_index=False)),
+        (f"{ID}-ledger-123-index", LedgerKey(UUID(ID), 123, is_index=True)),
+        (f"{ID}", LedgerKey(UUID(ID), None, is_index=False)),
+        (f"{ID}-index", LedgerKey(UUID(ID), None, is_index=True)),
+        (f"{ID}-ledger-123x", None),
         (f"{ID}-ledger-123-index-index", None),
         (f"{ID}-ledger-1-ledger-2", None),
         (f"{ID}-ledger-12 ", None),
         (f"{ID}-ledger-1_2", None),
         (f"{ID}-ledger-٣", None),
-        (f"{ID}-ledger-{2**63 - 1}", 2**63 - 1),
+        (f"{ID}-ledger-{2**63 - 1}", LedgerKey(UUID(ID), 2**63 - 1, is_index=False)),
         (f"{ID}-ledger-{2**63}", None),
         (f"{ID}-ledger-{'9' * 1000}", None),
         (f"{ID}-ledger-{'9' * 5000}", None),
     ],
 )
-def test_the_id_of_a_ledger_is_parsed_from_its_key(name: str | None, ledger_id: int | None) -> None:
-    """DataBlockUtilsTest.parseLedgerIdTest, and names that others may choose."""
-    assert keys.parse_ledger_id(name) == ledger_id
-
-
-@pytest.mark.parametrize(
-    ("name", "ledger_id", "uuid"),
-    [
-        (None, None, None),
-        (None, 123124, None),
-        ("foo", None, None),
-        ("-ledger-123124", 123124, None),
-        ("-ledger-123124-index", 123124, None),
-        ("something123124", 123124, None),
-        (f"{ID}-ledger-123124", 123124, ID),
-        (f"{ID}-ledger-123124-index", 123124, ID),
-        (f"{ID}-ledger-123124", 123125, None),
-        (f"{ID}-ledger-123124", 123, None),
-        (f"{ID}-ledger-123124x", 123124, None),
-        (f"{ID}-index", 123124, None),
-    ],
-)
-def test_the_uuid_of_an_attempt_is_parsed_from_its_key(
-    name: str | None, ledger_id: int | None, uuid: str | None
-) -> None:
-    """DataBlockUtilsTest.parseContextUuidTest; unlike Pulsar's, ledger 123 is not found in a name of 123124."""
-    assert keys.parse_context_uuid(name, ledger_id) == uuid
+def test_the_parts_of_a_key_are_parsed(name: str, key: LedgerKey | None) -> None:
+    """DataBlockUtilsTest.parseLedgerIdTest and parseContextUuidTest, and names that others may choose."""
+    assert names.ledger_key(name) == key
 
 
 @settings(deadline=DEADLINE_MS)
 @given(st.uuids(), st.integers(0, 2**63 - 1))
 def test_keys_are_parsed(uuid: UUID, ledger_id: int) -> None:
-    for key in (keys.data_key(uuid, ledger_id), keys.index_key(uuid, ledger_id)):
-        assert keys.parse_ledger_id(key) == ledger_id
-        assert keys.parse_context_uuid(key, ledger_id) == str(uuid)
+    assert names.ledger_key(keys.data_key(uuid, ledger_id)) == LedgerKey(uuid, ledger_id, is_index=False)
+    assert names.ledger_key(keys.index_key(uuid, ledger_id)) == LedgerKey(uuid, ledger_id, is_index=True)
 
 
 def test_user_metadata_are_those_of_pulsar() -> None:

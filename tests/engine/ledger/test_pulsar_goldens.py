@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from tests.engine.ledger.objects import payloads_of, read, scanned
 from tests.engine.ledger.pulsar_goldens import PULSAR, digests, golden, goldens, made_of, user_metadata
+from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger import keys
@@ -49,11 +50,11 @@ def test_what_pulsar_wrote_is_read_with_and_without_the_index_and_written_byte_b
 @pytest.mark.parametrize("ledger_id", WHOLE)
 def test_keys_and_user_metadata_are_those_of_pulsar(ledger_id: int) -> None:
     ledger = golden("whole", ledger_id)
-    attempt = keys.parse_context_uuid(ledger.index_path.name, ledger_id)
-    assert attempt is not None
-    assert keys.parse_ledger_id(ledger.index_path.name) == ledger_id
-    assert keys.data_key(UUID(attempt), ledger_id) == ledger.data_path.name
-    assert keys.index_key(UUID(attempt), ledger_id) == ledger.index_path.name
+    key = names.ledger_key(ledger.index_path.name)
+    assert key is not None
+    assert key.ledger_id == ledger_id
+    assert keys.data_key(key.uuid, ledger_id) == ledger.data_path.name
+    assert keys.index_key(key.uuid, ledger_id) == ledger.index_path.name
     for role, path in ((keys.Role.DATA, ledger.data_path), (keys.Role.INDEX, ledger.index_path)):
         written = keys.user_metadata(role, "public/default/persistent/topic", "4.0.8", "0000000", "standalone")
         assert user_metadata(path) == written
@@ -134,9 +135,10 @@ def test_records_in_the_streaming_form() -> None:
 def test_keys_and_user_metadata_of_the_streaming_form() -> None:
     """Neither role nor managed ledger is there, unlike in format 1."""
     for segment in goldens("streaming"):
-        attempt = UUID(segment.data_path.name)
-        assert keys.streaming_data_key(attempt) == segment.data_path.name
-        assert keys.streaming_index_key(attempt) == segment.index_path.name
+        data, index = (names.ledger_key(path.name) for path in (segment.data_path, segment.index_path))
+        assert data is not None
+        assert (data.ledger_id, data.is_index) == (None, False)
+        assert index == replace(data, is_index=True)
         for path in (segment.data_path, segment.index_path):
             metadata = user_metadata(path)
             keys.check_version(metadata, path.name)

@@ -1,6 +1,6 @@
-"""Names and user metadata of a ledger's two objects. Pure.
+"""Names and user metadata of a ledger's two objects, for those that are written. Pure.
 
-The parsers accept whatever Pulsar's accept; a listing passes them names chosen by other software.
+`names.ledger_key` parses the names of a listing.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ _LEAST_NAME_BYTES = 177
 
 _LEDGER = "-ledger-"
 _INDEX = "-index"
-# As many digits as a key has room for: Java takes leading zeros.
-_NUMBER = re.compile(r"[+-]?[0-9]{1,1024}")
-_MAX_ID = 2**63 - 1
 
 
 class Role(StrEnum):
@@ -67,36 +64,6 @@ def data_key(uuid: UUID, ledger_id: int) -> str:
 def index_key(uuid: UUID, ledger_id: int) -> str:
     """Return the name of its index object."""
     return data_key(uuid, ledger_id) + _INDEX
-
-
-def streaming_data_key(uuid: UUID) -> str:
-    """Return the name of a data object of the streaming form, which holds several ledgers."""
-    return str(uuid)
-
-
-def streaming_index_key(uuid: UUID) -> str:
-    """Return the name of its index object."""
-    return f"{uuid}{_INDEX}"
-
-
-def parse_ledger_id(name: str | None) -> int | None:
-    """Return the ledger in the name of a data or index object; None when there is none."""
-    _, separator, number = (name or "").removesuffix(_INDEX).partition(_LEDGER)
-    if not separator or _NUMBER.fullmatch(number) is None:
-        return None
-    ledger_id = int(number)
-    return ledger_id if -_MAX_ID - 1 <= ledger_id <= _MAX_ID else None
-
-
-def parse_context_uuid(name: str | None, ledger_id: int | None) -> str | None:
-    """Return the attempt in the name of this ledger's data or index object; None for any other name.
-
-    Pulsar also accepts the names of ledgers whose number begins with this one's digits.
-    """
-    if name is None or ledger_id is None:
-        return None
-    before = name.removesuffix(_INDEX).removesuffix(f"{_LEDGER}{ledger_id}")
-    return before if before and before != name.removesuffix(_INDEX) else None
 
 
 def user_metadata(
