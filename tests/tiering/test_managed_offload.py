@@ -11,9 +11,10 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
 from tests.stores import TestStore, quiet
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.base.words.names import MAX_LEDGER_ID
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.segments import positions
-from tierfs.engine.segments.positions import EARLIEST, LATEST, Position
+from tierfs.engine.segments.positions import EARLIEST, Position
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
@@ -83,7 +84,9 @@ def test_a_position_at_every_edge(store: TestStore, row: str) -> None:
     assert ledger_names(store) == before
 
 
-@pytest.mark.parametrize("position", [EARLIEST, LATEST, Position(0, 11), Position(0, -1), Position(77, 0)])
+@pytest.mark.parametrize(
+    "position", [EARLIEST, Position(MAX_LEDGER_ID, MAX_LEDGER_ID), Position(0, 11), Position(0, -1), Position(77, 0)]
+)
 def test_positions_in_none_of_the_ledgers_are_refused(store: TestStore, position: Position) -> None:
     names = topic(store, 1, last=5)
     ledger_id = position.ledger_id or number(names[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from tests.engine.ledger import independent
 from tests.engine.ledger.objects import DEADLINE_MS, closed, payloads_of
 from tierfs.base.words.errors import DataLoss, InvalidRequest
-from tierfs.engine.ledger.block_reader import LedgerEntry
+from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry
+from tierfs.engine.ledger.decoder_source import DecoderSource
 from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.single_object import (
     START_BYTES,
@@ -21,7 +23,7 @@ from tierfs.engine.ledger.single_object import (
     decode_index,
     index_range,
     plan_object,
-    read_entries,
+    read_batches,
 )
 
 MAGIC = MagicWords(b"INDX", b"BLCK")
@@ -52,11 +54,21 @@ def index_of(data: bytes) -> tuple[SingleObjectIndex, list[str]]:
     return decode_index(data[: there.end], len(data), MAGIC, "o", deviations), deviations.messages
 
 
+def read_entries(
+    data: bytes, blocks: Iterable[BlockRange], deviations: Deviations, start_offset: int = 0
+) -> Iterator[LedgerEntry]:
+    """The entries of blocks, from the object's bytes from `start_offset` on."""
+    source = DecoderSource([data], start_offset, "o")
+    for batch in read_batches(source, blocks, MAGIC, deviations):
+        offset = source.position
+        yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
+
+
 def read(data: bytes) -> tuple[list[LedgerEntry], list[str]]:
     """Return all entries of an object, and the deviations."""
     index, messages = index_of(data)
     deviations = Deviations(messages)
-    return list(read_entries([data], index.blocks(len(data)), MAGIC, "o", deviations)), deviations.messages
+    return list(read_entries(data, index.blocks(len(data)), deviations)), deviations.messages
 
 
 def test_an_object_of_the_first_form_has_its_golden_bytes() -> None:
@@ -82,7 +94,7 @@ def test_blocks_are_found_and_read_alone() -> None:
     for span in index.blocks(len(data)):
         assert index.find(span.first_entry_id).offset == span.offset
         block = data[span.offset : span.end_offset]
-        entries = list(read_entries([block], [span], MAGIC, "o", Deviations(), span.offset))
+        entries = list(read_entries(block, [span], Deviations(), span.offset))
         assert entries[0] == (span.first_entry_id, b"%03d" % span.first_entry_id, span.offset + 24)
     with pytest.raises(InvalidRequest, match="entry 100 is not in the ledger, whose last entry is 99"):
         index.find(100)
@@ -143,7 +155,7 @@ def test_a_truncated_object_ends_the_reader() -> None:
     index, _ = index_of(data)
     for size in range(66, len(data)):
         with pytest.raises(DataLoss, match=f"^o: it ends at {size}"):
-            list(read_entries([data[:size]], [*index.blocks(len(data))], MAGIC, "o", Deviations()))
+            list(read_entries(data[:size], index.blocks(len(data)), Deviations()))
     for size in range(66):
         with pytest.raises(DataLoss, match=r"^o: "):
             index_of(data[:size])
@@ -154,7 +166,7 @@ def test_entries_beyond_the_last_are_not_made_up() -> None:
     index, _ = index_of(data)
     longer = replace(index, metadata=replace(index.metadata, last_entry_id=4))
     with pytest.raises(DataLoss, match="the block at 101 has 34 bytes and 2 entries from 2 on"):
-        list(read_entries([data], longer.blocks(len(data)), MAGIC, "o", Deviations()))
+        list(read_entries(data, longer.blocks(len(data)), Deviations()))
 
 
 @settings(deadline=DEADLINE_MS)

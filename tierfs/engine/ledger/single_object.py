@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ByteRange
-from tierfs.engine.ledger.block_reader import BlockEntryBatch, BlockRange, LedgerEntry, check_padding
+from tierfs.engine.ledger.block_reader import BlockEntryBatch, BlockRange, check_padding
 from tierfs.engine.ledger.blocks import BlockForm, BlockPlan, encode_blocks, plan_blocks
 from tierfs.engine.ledger.decoder_source import DecoderSource
 from tierfs.engine.ledger.deviations import Deviations
@@ -130,28 +130,13 @@ def decode_index(
     return SingleObjectIndex(metadata, length, entries)
 
 
-def read_entries(
-    pieces: Iterable[Buffer],
-    blocks: Iterable[BlockRange],
-    magic: MagicWords,
-    name: str,
-    deviations: Deviations,
-    start_offset: int = 0,
-) -> Iterator[LedgerEntry]:
-    """Yield the entries of the blocks that an index names, from the object's bytes from `start_offset` on.
-
-    Raises DataLoss naming the object when a block differs from the index: entries carry no ids to check.
-    """
-    source = DecoderSource(pieces, start_offset, name)
-    for batch in read_batches(source, blocks, magic, deviations):
-        offset = source.position
-        yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
-
-
 def read_batches(
     source: DecoderSource, blocks: Iterable[BlockRange], magic: MagicWords, deviations: Deviations
 ) -> Iterator[BlockEntryBatch]:
-    """Yield the same entries without payloads, one by one; see block_reader.read_batches."""
+    """Yield the entries of the blocks that an index names, one by one, without payloads; see block_reader.read_batches.
+
+    Raises DataLoss when a block differs from the index: entries carry no ids to check.
+    """
     for block in blocks:
         if block.offset < source.position:
             raise source.damage(f"the block at {block.offset} begins before the one in front of it ends")

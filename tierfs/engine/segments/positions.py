@@ -42,9 +42,8 @@ class Position:
         return cls(int(match[1]), int(match[2] or 0))
 
 
-# Pulsar's positions before the first and after the last possible entry. No ledger has them.
+# Pulsar's position before the first possible entry. No ledger has it.
 EARLIEST = Position(-1, -1)
-LATEST = Position(names.MAX_LEDGER_ID, names.MAX_LEDGER_ID)
 
 
 @dataclass(frozen=True, slots=True)
