@@ -13,7 +13,7 @@ from tierfs.base.options.config import AckSettings, OffloadSettings, WriteSettin
 from tierfs.base.system.clock import Clock, ManualClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, Tier
+from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, SegmentKind, Tier
 from tierfs.engine.chunkstore.bounded import BoundedStorage
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -25,6 +25,7 @@ from tierfs.engine.metadata.layout import Layout, load
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, LOCATIONS
+from tierfs.engine.segments import create
 from tierfs.engine.segments.active_chunk import ChunkDescriptors
 from tierfs.engine.segments.engine import Engine
 from tierfs.tiering.consolidate_command import ConsolidateReport
@@ -248,6 +249,12 @@ def waiting_objects(store: TestStore) -> int:
     """Return how many cold objects wait to be deleted."""
     with store.metadata.read() as txn:
         return sum(row.tier is Tier.COLD for _, row in txn.scan(GARBAGE))
+
+
+def create_ledger(metadata: MetadataStore, name: str) -> None:
+    """Create an empty ledger: a segment of numbered entries."""
+    with metadata.write() as txn:
+        create.create(txn, name, SegmentKind.LEDGER)
 
 
 def quiet(_: Progress) -> None:

@@ -14,6 +14,7 @@ from tests.commands import tierfs
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
+from tests.stores import create_ledger
 from tests.verbs import offload
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
@@ -36,7 +37,7 @@ def path(tmp_path: Path) -> Path:
         append(store, "s", b"cold")
         append(store, "sealed", b"sealed")
         store.engine.seal("sealed")
-        store.engine.create_ledger("m/1")
+        create_ledger(store.metadata, "m/1")
         offload(store)
     return tmp_path / "first"
 

@@ -20,7 +20,7 @@ from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import become_owner, opened_copy
 from tests.mount.waiting import eventually
-from tests.stores import AT_ONCE, TestStore, quiet
+from tests.stores import AT_ONCE, TestStore, create_ledger, quiet
 from tests.tiering.test_packing import packs
 from tierfs.base.system import guards
 from tierfs.base.system.clock import ManualClock
@@ -374,7 +374,7 @@ def test_nothing_is_created_where_the_cold_tier_cannot_acknowledge(store: TestSt
 
 
 def test_a_ledger_is_refused_with_what_to_do(store: TestStore) -> None:
-    store.engine.create_ledger("l/1")
+    create_ledger(store.metadata, "l/1")
     with pytest.raises(InvalidRequest, match="is a ledger") as caught:
         store.engine.open_ledger("l/1")
     assert caught.value.remedy == "tierfs config l/1 ack=local"

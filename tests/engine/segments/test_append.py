@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.segments.test_failures import failing
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout, create_ledger, open_test_store
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import (
     Closed,
@@ -228,7 +228,7 @@ def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
     gather = SegmentWriter.gather
     monkeypatch.setattr(SegmentWriter, "gather", gathered)
     with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(2 * CRC_BLOCK_BYTES)}) as store:
-        store.engine.create_ledger("l")
+        create_ledger(store.metadata, "l")
         ledger, writer = store.engine.open_ledger("l"), store.engine.open_writer("s")
         for size in (100, 1, 0, 1000, CRC_BLOCK_BYTES, CRC_BLOCK_BYTES, 5, 5):
             store.clock.advance(1)

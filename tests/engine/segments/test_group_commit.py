@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout, create_ledger, open_test_store
 from tierfs.base.words.errors import Closed, DataLoss, OffsetMismatch, StorageFull
 from tierfs.base.words.types import Ack, ByteRange
 from tierfs.engine.metadata import entries
@@ -162,7 +162,7 @@ def test_a_group_goes_on_in_the_successor_where_policy_ends_the_segment(tmp_path
 
 
 def test_entries_of_a_group_have_the_ids_of_their_payloads(store: TestStore, together: Together) -> None:
-    store.engine.create_ledger("l")
+    create_ledger(store.metadata, "l")
     writer = store.engine.open_ledger("l")
     groups = ([b"ab"], [b"", b"c"], [b"def"])
     assert together(*(partial(writer.append_entries, group) for group in groups)) == [

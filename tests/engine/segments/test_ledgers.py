@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stores import TestStore, assert_layout
+from tests.stores import TestStore, assert_layout, create_ledger
 from tests.upkeep.check.looking import findings
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.system.clock import ManualClock
@@ -34,7 +34,7 @@ NAME = "topic/00000000000000000007"
 
 @pytest.fixture
 def ledger(store: TestStore) -> None:
-    store.engine.create_ledger(NAME)
+    create_ledger(store.metadata, NAME)
 
 
 def append(store: TestStore, *payloads: bytes) -> range:
@@ -103,7 +103,7 @@ def test_bytes_and_entries_do_not_mix_and_a_closed_ledger_takes_neither(store: T
         (lambda: store.engine.open_ledger("s"), InvalidRequest, "s is not a ledger"),
         (lambda: ledger.append(b"abc"), InvalidRequest, "is a ledger: it takes entries"),
         (lambda: writer.append_entries([b"abc"]), InvalidRequest, "s takes bytes"),
-        (lambda: store.engine.create_ledger(NAME), AlreadyExists, "already exists"),
+        (lambda: create_ledger(store.metadata, NAME), AlreadyExists, "already exists"),
         (lambda: store.engine.open_ledger("topic/8"), NotFound, "topic/8"),
     ):
         with pytest.raises(error, match=words):

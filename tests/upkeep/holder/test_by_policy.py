@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.stores import TestStore, assert_layout
+from tests.stores import TestStore, assert_layout, create_ledger
 from tests.upkeep.check.looking import flip_local
 from tests.upkeep.holder.holding import (
     HOUR_S,
@@ -272,7 +272,7 @@ class Play:
         with self.store.metadata.read() as txn:
             known = any(one.segment == name for one in ledgers.below(txn, ""))
         if not known:
-            self.store.engine.create_ledger(name)
+            create_ledger(self.store.metadata, name)
         if sizes:
             writer = self.store.engine.open_ledger(name)
             writer.append_entries([bytes(int(size)) for size in sizes], last=True)

@@ -86,11 +86,6 @@ class Engine:
         """Return the free space of the local disk below which appends are refused."""
         return self._tools.free_space_floor_bytes
 
-    def create_ledger(self, name: str) -> SegmentRecord:
-        """Create an empty ledger: a segment of numbered entries. Raises as create.create."""
-        with self.metadata.write() as txn:
-            return create.create(txn, name, SegmentKind.LEDGER)
-
     def make_directory(self, name: str) -> None:
         """Make a directory with its missing parents; see create.make_directory."""
         with self.metadata.write() as txn:
