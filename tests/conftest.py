@@ -16,6 +16,7 @@ import trio
 from fsspec.config import conf
 from hypothesis import settings
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.not_run import NotRun
@@ -33,7 +34,6 @@ from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
 from tests.stores import TestStore, open_test_store
 from tierfs.base.system import osio
-from tierfs.base.system.clock import ManualClock
 from tierfs.engine.chunkstore.http.tls import TlsClient
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.faces.doctor.machine import available_bytes

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.doubles.manual_clock import ManualClock
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.options.config import AckSettings, OffloadSettings, WriteSettings
-from tierfs.base.system.clock import Clock, ManualClock
+from tierfs.base.system.clock import Clock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, SegmentKind, Tier

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import MIB, Tier
 from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS

@@ -13,9 +13,9 @@ import pytest
 import urllib3
 
 from tests.conformance.storages import PREFIX, STORAGES, opened, wrapped
+from tests.doubles.manual_clock import ManualClock
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl, RangeUrls
 from tierfs.engine.chunkstore.s3.location import S3Location

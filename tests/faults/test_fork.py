@@ -16,10 +16,10 @@ from typing import NoReturn
 import pytest
 
 from tests.children import code_of_child, die
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import Closed
 from tierfs.engine.metadata import environment

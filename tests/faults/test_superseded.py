@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
@@ -19,7 +20,6 @@ from tests.verbs import offload
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Fenced, Unavailable
 from tierfs.engine.journal import owner_watch
 from tierfs.engine.journal.publish import Publisher

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from tests.app.recovery.recovering import recovered
 from tests.app.recovery.test_follow import follower
 from tests.app.recovery.test_from_objects import rebuilt
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mutations import edits, mutations, times
 from tests.fuzzing.sound import Bucket, bucket
 from tests.fuzzing.test_formats import framed, tried
@@ -22,7 +23,6 @@ from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage

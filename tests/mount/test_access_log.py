@@ -20,10 +20,10 @@ from trio.testing import MockClock
 
 from tests import verbs
 from tests.commands import tierfs
+from tests.doubles.manual_clock import ManualClock
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs.app import store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.metrics import Count, NullMetrics
 from tierfs.mount.access_log import IDLE_S, MAX_LINES, AccessLog, Listener
 from tierfs.mount.errors import operation

@@ -11,12 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import both_local_paths
 from tests.doubles.scripted_storage import Read, ScriptedStorage
 from tests.reading.readers import DATA, check, make_cold, read_all, reader_of, reading
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, Fenced, NotFound, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, Ack, ReadPriority, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.ledger.message_entries import entry, proto
 from tests.engine.ledger.rocketmq import coda, consume_queue, log
 from tests.ledgers import ROOMY, new_ledger
 from tests.stores import TestStore, open_test_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, DirectoryId, Inode, SegmentId
 from tierfs.engine.metadata import policies

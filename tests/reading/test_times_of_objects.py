@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.app.recovery.recovering import recovered
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tests.tiering.backup.test_segment_dump import load, remove
 from tests.tiering.test_repack import walk
 from tierfs.base.bytes.byte_times import NO_TIMES
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, ByteRange, Tier
 from tierfs.engine.metadata import chains, policies
 from tierfs.engine.metadata.tables import OBJECTS

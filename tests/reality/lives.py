@@ -14,13 +14,14 @@ from pathlib import Path
 
 from tests import forked, verbs
 from tests.commands import Done
+from tests.doubles.manual_clock import ManualClock
 from tests.mount.waiting import eventually
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
 from tierfs.app.fsck import Checking, Options
 from tierfs.app.verbs import accept_clock, empty_trash, garbage
 from tierfs.base.bytes.progress import unseen
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, policies

@@ -12,11 +12,12 @@ import pytest
 from tests import forked, verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.doubles.manual_clock import ManualClock
 from tests.faces.cli.commands.test_daemon import daemon
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.verbs import accept_clock
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.object_names import is_about_job
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.doubles.manual_clock import ManualClock
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import WriteSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import (
     Conflict,
     DataLoss,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.app.batches.batch_writes import Driver
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Fenced, TierfsError, Unavailable
 from tierfs.base.words.types import AttemptId, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import file_name

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.disks import synced
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
@@ -21,7 +22,6 @@ from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.setup.store_directory import replace_settings
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.options.config import Settings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.locks import LockFile
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from tests.doubles.manual_clock import ManualClock
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs
@@ -20,7 +21,7 @@ from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import SimStorage
 from tests.stores import TestStore
-from tierfs.base.system.clock import TOLERANCE_S, ClockReading, ManualClock
+from tierfs.base.system.clock import TOLERANCE_S, ClockReading
 from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, EntryKind, SegmentId, SegmentKind
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -10,6 +10,7 @@ from io import StringIO
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
 from tierfs.app.setup.create import ColdChoice, init_store
@@ -17,7 +18,7 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, Progress
 from tierfs.base.options.config import BackgroundSettings, ColdSettings
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, Conflict, Unavailable

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import Held, ScriptedStorage, When
 from tests.mount.waiting import eventually
 from tests.stores import AT_ONCE, TestStore
 from tests.tiering.test_append_pool import is_published, pool_of
 from tests.tiering.test_packing import packs
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import TierfsError, Unavailable, Unconfirmed
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata.tables import INTENTS

@@ -16,6 +16,7 @@ import pytest
 
 from tests.app.recovery.recovering import recovered
 from tests.app.recovery.test_from_objects import rebuilt
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import become_owner, opened_copy
@@ -23,7 +24,6 @@ from tests.mount.waiting import eventually
 from tests.stores import AT_ONCE, TestStore, create_ledger, quiet
 from tests.tiering.test_packing import packs
 from tierfs.base.system import guards
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Unavailable, Unconfirmed
 from tierfs.base.words.types import Ack, ByteRange, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage

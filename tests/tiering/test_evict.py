@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, assert_layout
 from tests.upkeep.check.looking import findings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ChunkState, SegmentId, SegmentStatus, Tier
 from tierfs.engine.metadata import chains, directories, tables

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, quiet
 from tierfs.app.recovery import recover
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.batches.batch_writes import Driver
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.stores import LOCATION, TestStore, open_test_store
@@ -16,7 +17,6 @@ from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower
 from tierfs.base.bytes.progress import Meter
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, Fenced, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage

@@ -13,6 +13,7 @@ import pytest
 from tests.app.recovery.recovering import lose_journal, recovered
 from tests.copied import copy_tier
 from tests.doubles.gathering import Gathering
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.engine.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, open_test_store, quiet
@@ -21,7 +22,6 @@ from tierfs.app.recovery import from_objects, inventory, ledgers
 from tierfs.app.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import NotFound, WrongColdTier
 from tierfs.base.words.names import REMOVED_PREFIX
 from tierfs.base.words.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.disks import synced
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import kernels_page_cache
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.system import os_errors, osio
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.engine.metadata.store import MetadataStore
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storages import without_xattrs
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tests.doubles.manual_clock import ManualClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.errors import (
     AlreadyExists,
     InvalidRequest,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tierfs.base.system.clock import ManualClock
+from tests.doubles.manual_clock import ManualClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.types import MIB, LocationId
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots

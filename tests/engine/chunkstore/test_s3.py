@@ -18,10 +18,11 @@ import pytest
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from tests.doubles.manual_clock import ManualClock
 from tests.servers.endpoint import S3Endpoint
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Unavailable
 from tierfs.base.words.types import MIB

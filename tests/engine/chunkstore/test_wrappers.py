@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.mount.waiting import eventually
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import (
     AlreadyExists,

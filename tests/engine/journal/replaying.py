@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import LOCATION, TestStore
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import replay

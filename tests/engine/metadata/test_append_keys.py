@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import append_keys, directories, policies

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tierfs.base.system.clock import ManualClock
+from tests.doubles.manual_clock import ManualClock
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.engine.journal import replay
 from tierfs.engine.metadata import batches, changes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import open_test_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.types import ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, environment, host, layout

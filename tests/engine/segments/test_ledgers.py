@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, assert_layout, create_ledger
 from tests.upkeep.check.looking import findings
 from tierfs.base.bytes.parallel import Attempts
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import (
     AlreadyExists,
     Closed,

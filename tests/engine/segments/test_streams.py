@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.segments.test_trash import listed, remove, restore
 from tests.stores import TestStore, assert_layout
 from tests.upkeep.check.looking import findings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
 from tierfs.engine.metadata import changes as journal

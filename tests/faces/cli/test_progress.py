@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 from rich.cells import cell_len
 
+from tests.doubles.manual_clock import ManualClock
 from tierfs.base.bytes.progress import Progress, doing
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB
 from tierfs.faces.cli import output

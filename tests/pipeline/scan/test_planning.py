@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
+from tests.doubles.manual_clock import ManualClock
 from tests.ledgers import new_ledger
 from tests.mount.conftest import append
 from tests.pipeline.scan.scanning import fill, planned, store_of
@@ -17,7 +18,6 @@ from tests.pipeline.scan.scanning import rows_of as lines
 from tests.reading.test_times import published
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, Tier

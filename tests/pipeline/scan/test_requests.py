@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.doubles.gathering import FAR_S, Gathering
+from tests.doubles.manual_clock import ManualClock
 from tests.pipeline.scan.scanning import connecting, fill, read_whole, scan_lines, store_of
 from tests.pipeline.scan.test_scrubbing import reports
 from tierfs.app import store as app
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import MIB, LocationId, ObjectId, ReadPriority, SegmentId, Tier

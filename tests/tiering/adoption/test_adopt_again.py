@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Done, tierfs
+from tests.doubles.manual_clock import ManualClock
 from tests.tiering.adoption.foreign import cat, write_files
 from tests.tiering.adoption.test_growth import LOG, segment
 from tests.tiering.adoption.test_rocketmq import posix
 from tierfs.app.adopt_again import Readopter
 from tierfs.app.store import Store, open_store
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Fenced
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord

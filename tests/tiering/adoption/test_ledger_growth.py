@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.ledger.pulsar_goldens import PULSAR, made_of
 from tests.pipeline.scan.test_stream import ENTRIES, Query
 from tests.stores import TestStore, assert_layout, open_test_store
@@ -18,7 +19,6 @@ from tests.tiering.adoption.foreign import cat, write_files
 from tests.tiering.adoption.pulsar import TOPIC, Offloaded, in_files, in_memory, offloaded, streamed
 from tierfs.app import store as app
 from tierfs.base.bytes.progress import Meter
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss
 from tierfs.base.words.types import ROOT_DIRECTORY, SegmentId
 from tierfs.engine.metadata import directories, entries, policies, tables

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.metadata import environment as lmdb_environment
 from tierfs.engine.metadata import frames, tables

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mutations import edits, mutations, times
 from tests.stores import TestStore, open_test_store
 from tests.tiering.backup.dumps import everything, filled, framed
 from tierfs.app.dump import load_store
 from tierfs.app.store import open_store
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables

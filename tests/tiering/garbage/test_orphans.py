@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.ledgers import new_ledger, offload
 from tests.stores import TestStore, open_test_store
 from tests.upkeep.check.looking import cold_findings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import AttemptId, ByteRange, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import file_name
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject

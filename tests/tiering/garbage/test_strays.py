@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tests.tiering.garbage.test_orphans import between_write_and_commit
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import AttemptId, ByteRange, ChunkState, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import file_name
 from tierfs.engine.metadata import tables
@@ -29,7 +29,7 @@ _KILLED = """
 import os, sys
 from pathlib import Path
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.base.system.clock import ManualClock
+from tests.doubles.manual_clock import ManualClock
 from tierfs.base.options.config import WriteSettings
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.segments.engine import Engine

@@ -10,10 +10,11 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
-from tierfs.base.system.clock import LONGEST_REST_S, ClockReading, ManualClock, SystemClock
+from tierfs.base.system.clock import LONGEST_REST_S, ClockReading, SystemClock
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage

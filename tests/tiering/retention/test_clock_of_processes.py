@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import LOCATION, TestStore, open_test_store, quiet, waiting_objects
 from tierfs.app.recovery import recover
-from tierfs.base.system.clock import LONGEST_REST_S, ManualClock
+from tierfs.base.system.clock import LONGEST_REST_S
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import LocationRecord

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record
 from tests.stores import TestStore, quiet
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.options.config import BackgroundSettings, Settings
 from tierfs.base.options.precedence import Host
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata import changes as journal
 from tierfs.engine.metadata import policies

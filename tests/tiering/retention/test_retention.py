@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.segments.test_streams import members
 from tests.stores import TestStore, assert_layout
 from tierfs.base.bytes.joins import MAX_JOINS
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.options.policy import Policy
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS

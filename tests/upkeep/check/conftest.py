@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.upkeep.check.checked import read_metadata_here
-from tierfs.base.system.clock import ManualClock
 from tierfs.engine.chunkstore.memory import MemoryStorage
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tests.upkeep.holder.holding import FlakyStorage, TrioClock
-from tierfs.base.system.clock import ManualClock
 
 
 @pytest.fixture

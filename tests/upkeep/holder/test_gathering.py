@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, assert_layout, open_test_store
 from tests.upkeep.holder.holding import FlakyStorage, TrioClock, set_policy, working
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.engine.chunkstore.protocol import Source, StoredObject
 from tierfs.engine.metadata.tables import OUTBOX_NAME
 

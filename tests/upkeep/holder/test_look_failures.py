@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.faults.test_accusations import states
 from tests.stores import TestStore, assert_layout, open_test_store
@@ -18,7 +19,7 @@ from tests.upkeep.holder.holding import HOUR_S, MINUTE_S, InLine, TrioClock, fai
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock, SystemClock
+from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.errors import StorageFull, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY, ChunkState, Tier
 from tierfs.engine.metadata import chain_edits, chains, directories, policies, tables

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, new_ledger
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
@@ -18,7 +19,6 @@ from tests.upkeep.holder.holding import failures, working
 from tests.upkeep.holder.test_look_failures import lose_object
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import DataLoss, Fenced, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles

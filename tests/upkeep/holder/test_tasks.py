@@ -14,10 +14,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tests.upkeep.holder.holding import InLine, failures
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.errors import Fenced, Unavailable
 from tierfs.engine.metadata.holder_records import FailureRecord
 from tierfs.engine.metadata.tables import FAILURES

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.doubles.manual_clock import ManualClock
 from tests.ledgers import new_ledger
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.base.options import policy
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import AttemptId, ByteRange, ChunkState, Tier
 from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata.chain_edits import Editor

@@ -10,11 +10,11 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.doubles.manual_clock import ManualClock
 from tests.faces.cli.commands.test_doctor import checks
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.gate import gate_to
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.storage import S3Storage
 from tierfs.faces.doctor import check_cold

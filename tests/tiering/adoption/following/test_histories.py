@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.doubles.manual_clock import ManualClock
 from tests.tiering.adoption.foreign import cat, write_files
 from tests.tiering.adoption.test_growth import plugin
 from tests.tiering.adoption.test_pravega import S, slts
@@ -24,7 +25,6 @@ from tierfs.app.adopt_again import Readopter, remember
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.system.clock import ManualClock
 from tierfs.base.words.types import ReadPriority
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.metadata import directories
