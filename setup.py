@@ -104,6 +104,7 @@ setup(
     py_modules=["pyspark_tierfs"],  # Spark finds data sources as top-level modules of such names
     package_data={
         "tierfs": ["py.typed"],
+        "tierfs.base.options": ["store.toml"],
         "tierfs.engine.metadata": ["records.proto", "*.pyi"],
         "tierfs.engine.ledger": ["*.proto", "*.pyi"],
     },

@@ -11,8 +11,10 @@ import trio
 
 from tests import verbs
 from tests.costs import own_calls
+from tierfs.app.recovery.recover import recover_store
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
 
@@ -66,8 +68,24 @@ async def _read(store: Store) -> dict[str, Counter[str]]:
     return {"read 4 KiB, cold, random": cold, "the same from memory": again}
 
 
+def of_recovery(directory: Path) -> dict[str, Counter[str]]:
+    """Count a recovery of a store of one segment, whose bucket is a directory; not the first one of the process."""
+    directory.mkdir()
+    bucket = directory / "cold"
+    bucket.mkdir()
+    init_store(directory / "store", ColdChoice(cold_dir=bucket))
+    with open_store(directory / "store") as store:
+        verbs.fill(store.engine, "d/s", [os.urandom(65536)])
+        verbs.offload(store)
+    recover_store(directory / "first", ColdChoice(cold_dir=bucket), unseen)
+    with own_calls() as recovery:
+        recover_store(directory / "second", ColdChoice(cold_dir=bucket), unseen)
+    return {"recover a store of one segment": recovery}
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         counted = of_appends(Path(place) / "appends") | of_cold_read(Path(place) / "reads")
+        counted |= of_recovery(Path(place) / "recovery")
     for what, own in counted.items():
         print(f"{what}: {own.total()} calls in {len(own)} modules")

@@ -12,6 +12,7 @@ MOST_APPEND = 130
 MOST_NEW_SEGMENT = 660
 MOST_COLD_READ = 124
 MOST_FROM_MEMORY = 46
+MOST_RECOVERY = 3500
 
 
 def totals(counted: dict[str, Counter[str]]) -> list[int]:
@@ -29,3 +30,8 @@ def test_a_cold_read_passes_few_functions(tmp_path: Path) -> None:
     cold, again = totals(calls.of_cold_read(tmp_path / "store"))
     assert cold <= MOST_COLD_READ
     assert again <= MOST_FROM_MEMORY
+
+
+def test_a_recovery_passes_few_functions(tmp_path: Path) -> None:
+    (recovery,) = totals(calls.of_recovery(tmp_path / "stores"))
+    assert recovery <= MOST_RECOVERY

@@ -1,6 +1,7 @@
 """Prose names only what exists, and names all of it: commands, settings, policies, metrics, labels, pages, files.
 
-`python -m tests.structure.test_prose` writes the table of all settings into docs/settings.md.
+`python -m tests.structure.test_prose` writes the table of all settings into docs/settings.md, and the template of
+store.toml.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,6 +168,28 @@ def table_of_settings() -> str:
         default = store_toml.unquoted(settings.default_of(name))
         rows.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {settings.text_of(annotation)} |")
     return "\n".join(rows) + "\n"
+
+
+def template_of_settings() -> str:
+    """Return a store.toml of all sections, with every setting commented out, its default and its text."""
+    lines = [
+        "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 1h30min.",
+        "# To change one, uncomment it, or: tierfs config read.budget_bytes=512MiB",
+        "# The environment overrides this file: TIERFS_READ__BUDGET_BYTES=512MiB",
+    ]
+    for section in fields(settings.Settings):
+        values = getattr(settings.Settings(), section.name)
+        lines += ["", f"[{section.name}]"]
+        for key, annotation in settings.annotations_of(type(values)).items():
+            lines += [
+                f"## {settings.text_of(annotation)}",
+                f"# {key} = {settings.as_toml(annotation, getattr(values, key))}",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_template_of_a_new_store_has_every_setting_with_its_default() -> None:
+    assert settings.default_text() == template_of_settings(), "run: python -m tests.structure.test_prose"
 
 
 def defined_settings() -> list[str]:
@@ -400,7 +424,8 @@ def test_the_sources_of_names_are_not_empty() -> None:
 
 
 def main() -> None:
-    """Write the table of settings into its page."""
+    """Write the template of a new store's settings, and the table of settings into its page."""
+    settings.TEMPLATE.write_text(template_of_settings())
     text = SETTINGS_PAGE.read_text()
     before, _, rest = text.partition(TABLE_OF_SETTINGS + "\n")
     after = re.sub(r"\A(?:\|.*\n)+", "", rest)

@@ -1,7 +1,7 @@
 """Rebuild a store's metadata from its bucket's journal: from the newest checkpoint, and every slot after it.
 
-Each part and each entry is one transaction, so that memory is bounded. A checkpoint that proves damaged half-way is
-discarded with everything made of it, and the one before it is tried.
+Each part, and some entries together, are one transaction, so that memory is bounded. A checkpoint that proves damaged
+half-way is discarded with everything made of it, and the one before it is tried.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import reader, replay
 from tierfs.engine.journal.names import slot_name
@@ -31,6 +33,9 @@ from tierfs.engine.metadata.transaction import WriteTransaction
 
 log = logging.getLogger(__name__)
 FROM_OBJECTS = "rebuild the bytes, without what was done to them, from the objects alone: tierfs recover --from-objects"
+# Entries that a replay applies in one transaction: a quarter of the longest entry, so memory stays bounded. A guess.
+_TOGETHER_BYTES = MIB
+
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -49,6 +54,8 @@ class Rebuilt:
     warnings: tuple[str, ...]
     checkpoint_sequence: int = 0
     """Last change in the checkpoint."""
+    store_epoch: int = 0
+    """The epoch in which they own the bucket; 0 while they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +157,31 @@ class Rebuilder:
             replay.see_time(txn, manifest.written_ms)
 
     def _replay(self, metadata: MetadataStore, items: list[StoredObject]) -> None:
-        """Apply entries in order."""
+        """Apply entries in order, small ones in one transaction: a commit for each would take most of the time."""
         with closing(reader.read_entries(self.storage, items)) as entries:
-            for item, entry in zip(items, entries, strict=True):
+            for some in _together(zip(items, entries, strict=True)):
                 with metadata.write() as txn:
-                    replay.apply_entry(txn, entry)
-                    replay.see_time(txn, replay.written_ms(entry))
-                self.advance(item.length_bytes, item.name, 1)
+                    for _, entry in some:
+                        replay.apply_entry(txn, entry)
+                        replay.see_time(txn, replay.written_ms(entry))
+                for item, _ in some:
+                    self.advance(item.length_bytes, item.name, 1)
+
+
+def _together(
+    entries: Iterable[tuple[StoredObject, pb.JournalEntry]],
+) -> Iterator[list[tuple[StoredObject, pb.JournalEntry]]]:
+    """Yield entries in order, as many at a time as are applied in one transaction."""
+    some: list[tuple[StoredObject, pb.JournalEntry]] = []
+    size_bytes = 0
+    for item, entry in entries:
+        some.append((item, entry))
+        size_bytes += item.length_bytes
+        if size_bytes >= _TOGETHER_BYTES:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
 
 
 def _way_out(error: DataLoss) -> str:

@@ -113,23 +113,29 @@ def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
 def drop_false_garbage(metadata: MetadataStore) -> int:
     """Drop garbage whose object is linked, and return their number: a journal cut inside a change may name both."""
 
-    def work(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> int:
-        linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
-        return sum(txn.delete(GARBAGE.name, key) for key in linked)
+    def linked(txn: ReadTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> list[bytes]:
+        return [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
 
-    return sum(transaction.batches(metadata.write, GARBAGE, _BATCH_GARBAGE, work))
+    dropped = 0
+    for keys in transaction.batches(metadata.read, GARBAGE, _BATCH_GARBAGE, linked):
+        if keys:
+            with metadata.write() as txn:
+                dropped += sum(txn.delete(GARBAGE.name, key) for key in keys)
+    return dropped
 
 
 def drop_unlinked_checksums(metadata: MetadataStore) -> int:
     """Drop checksums of objects that a cut journal never linked; return the number of objects."""
     dropped, after = 0, 0
     while True:
-        with metadata.write() as txn:
-            numbers = list(islice(_objects_with_checksums(txn, after), _BATCH_GARBAGE))
-            for number in numbers:
-                if txn.get_raw(OBJECTS.name, tables.u64(number)) is None:
+        with metadata.read() as view:
+            numbers = list(islice(_objects_with_checksums(view, after), _BATCH_GARBAGE))
+            unlinked = [number for number in numbers if view.get_raw(OBJECTS.name, tables.u64(number)) is None]
+        if unlinked:
+            with metadata.write() as txn:
+                for number in unlinked:
                     checksums.delete(txn, number)
-                    dropped += 1
+            dropped += len(unlinked)
         if len(numbers) < _BATCH_GARBAGE:
             return dropped
         after = numbers[-1]

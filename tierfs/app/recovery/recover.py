@@ -11,7 +11,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tierfs.app.recovery import loss
@@ -23,7 +23,7 @@ from tierfs.app.setup.create import ColdChoice, locate, warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.prometheus import Metrics
+from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.engine.chunkstore.place import Place
@@ -89,26 +89,25 @@ def recover_store(
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
     with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
+        listing = reader.list_journal(storage)
         if not takes_left:
-            require_not_left(storage, reader.list_journal(storage))
+            require_not_left(storage, listing)
         store_directory.create_files(paths)
         store_directory.prepare_settings(paths)
-        rebuilt = owned(paths.metadata, storage, location, clock, report)
+        rebuilt = owned(paths.metadata, storage, location, clock, report, listing)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
             losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
             unknown = EntryRows(metadata, storage, metadata.write).restore_all(report)
             if rebuilt.warnings:  # spare the next recovery the longer replay
                 Checkpointer(metadata, storage, publisher, 1).checkpoint(report)
-            with metadata.read() as txn:
-                epoch = txn.store.store_epoch
         store_directory.write_settings(paths)
         if takes_left:
             left.end_moving(storage)
     return RecoverReport(
         path=paths.root,
         store_id=metadata.store_id,
-        store_epoch=epoch,
+        store_epoch=rebuilt.store_epoch,
         cold_url=location.url,
         checkpoint_slot=rebuilt.checkpoint_slot,
         entries=rebuilt.entries,
@@ -144,27 +143,44 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
     with closing(place.open()) as bare:
         next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         place = place.probed(bare)
-    with closing(place.shared(Metrics())) as storage:
+    with closing(place.shared(NullMetrics())) as storage:
         yield place.record, storage
 
 
-def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
+def owned(
+    path: Path,
+    storage: ChunkStorage,
+    location: LocationRecord,
+    clock: Clock,
+    report: OnProgress,
+    listing: JournalListing | None = None,
+) -> Rebuilt:
     """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
+
+    `listing`: one that was made just now. It may be behind the bucket, as each listing is by the time that it is read:
+    the takeover lists what came after it, and a slot that is gone since begins the rebuild again, with a new listing.
 
     An owner that continues meanwhile may delete slots before a new checkpoint: then the rebuild begins again. Raises
     Unavailable when that happens too often.
     """
     for _ in range(_ROUNDS):
         try:
-            return _owned(path, storage, location, clock, report)
+            return _owned(path, storage, location, clock, report, listing or reader.list_journal(storage))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)
+            listing = None
     raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
 
 
-def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
-    listing = reader.list_journal(storage)
+def _owned(
+    path: Path,
+    storage: ChunkStorage,
+    location: LocationRecord,
+    clock: Clock,
+    report: OnProgress,
+    listing: JournalListing,
+) -> Rebuilt:
     try:
         rebuilt = Rebuilder(path, storage, location, clock, meter_of(report, listing)).rebuild(listing)
     except NotFound as exc:
@@ -172,11 +188,10 @@ def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: C
             raise
         raise SupersededError(str(exc)) from exc
     try:
-        Takeover(rebuilt.metadata, storage, location).win()
+        return replace(rebuilt, store_epoch=Takeover(rebuilt.metadata, storage, location).win())
     except BaseException:
         rebuilt.metadata.close()
         raise
-    return rebuilt
 
 
 def settle(

@@ -20,7 +20,7 @@ from tierfs.app.setup.create import ColdChoice, locate, warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
-from tierfs.base.system.prometheus import Metrics
+from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import SegmentId
@@ -214,6 +214,6 @@ def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRe
     location = locate(choice)
     if location is None or not choice.names_a_place:
         raise InvalidRequest("a replica needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
-    with closing(Place(location, paths.root, Settings().cold).shared(Metrics())) as storage:
+    with closing(Place(location, paths.root, Settings().cold).shared(NullMetrics())) as storage:
         next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         yield location, storage

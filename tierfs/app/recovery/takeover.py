@@ -19,7 +19,7 @@ from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import changes, epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 
 log = logging.getLogger(__name__)
@@ -43,32 +43,34 @@ class Takeover:
     storage: ChunkStorage
     location: LocationRecord
 
-    def win(self) -> None:
-        """Begin the next store epoch in the bucket; the previous owner is fenced from then on.
+    def win(self) -> int:
+        """Begin the next store epoch in the bucket, and return it; the previous owner is fenced from then on.
 
         Raises Fenced when another recovery was faster, SupersededError, Unavailable when the owner was faster
         a thousand times, DataLoss for a damaged entry, and storage errors.
         """
         with self.metadata.read() as txn:
-            epoch = txn.store.store_epoch + 1
-        self._catch_up(epoch)
+            store = txn.store
+        epoch = store.store_epoch + 1
+        self._catch_up(epoch, store)
         epoch = max(epoch, epochs.newest(self.storage) + 1)  # beyond an owner that the journal no longer names
         epochs.begin(self.storage, epoch, self.metadata.store_id, self.metadata.clock.now_ms())
         attempt = new_id()
         for number in range(1, _TRIES + 1):
             if number % _LIST_EVERY == 0:
-                self._catch_up(epoch)
+                with self.metadata.read() as txn:
+                    store = txn.store
+                self._catch_up(epoch, store)
             entry = self._entry(epoch, attempt)
             if self._create(entry):
                 self._require_newest(entry)
                 self._begin(entry)
-                return
+                return epoch
         raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or try again")
 
-    def _catch_up(self, epoch: int) -> None:
-        """Replay every new entry. Raises SupersededError when some may be missing or void."""
-        with self.metadata.read() as txn:
-            applied, current = txn.store.journal.next_slot - 1, txn.store.store_epoch
+    def _catch_up(self, epoch: int, store: StoreRecord) -> None:
+        """Replay every entry after those that `store` has. Raises SupersededError when some may be missing or void."""
+        applied, current = store.journal.next_slot - 1, store.store_epoch
         listing = reader.list_journal(self.storage, after_slot=applied)
         if reader.must_start_over(listing, applied):
             raise SupersededError(f"slots after {applied} were deleted")

@@ -34,6 +34,8 @@ ENVIRONMENT_PREFIX = "TIERFS_"
 # Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings.
 _NESTED = "__"
 
+TEMPLATE = Path(__file__).with_name("store.toml")
+
 # Raw values by section and key.
 Tree = dict[str, dict[str, Any]]
 
@@ -99,17 +101,8 @@ def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> LoadedSettings
 
 def default_text() -> str:
     """Return a store.toml of all sections, with every setting commented out, its default and its text."""
-    lines = [
-        "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 1h30min.",
-        "# To change one, uncomment it, or: tierfs config read.budget_bytes=512MiB",
-        "# The environment overrides this file: TIERFS_READ__BUDGET_BYTES=512MiB",
-    ]
-    for section in fields(Settings):
-        values = getattr(Settings(), section.name)
-        lines += ["", f"[{section.name}]"]
-        for key, annotation in annotations_of(type(values)).items():
-            lines += [f"## {text_of(annotation)}", f"# {key} = {as_toml(annotation, getattr(values, key))}"]
-    return "\n".join(lines) + "\n"
+    # A file, written from the settings classes by tests/structure/test_prose.py: each `init` would render the same.
+    return TEMPLATE.read_text(encoding="utf-8")
 
 
 def annotations_of(section: type) -> Mapping[str, Any]:

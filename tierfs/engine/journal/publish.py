@@ -94,9 +94,10 @@ class Publisher:
         """
         entries, published = 0, Meter(report, noun="journal entry")
         with deadlines.taken(self._one_at_a_time, _TURN_NAME):
-            until = self._store_record().next_outbox - 1 if until is None else until
-            if not self._is_queued(until):
-                return 0
+            with self._metadata.read() as txn:
+                until = txn.store.next_outbox - 1 if until is None else until
+                if not _is_queued(txn, until):
+                    return 0
             with self._turn():
                 while self._is_queued(until) and (entry := self._next_entry()) is not None:
                     if not claims and not self._is_proven():
@@ -169,11 +170,7 @@ class Publisher:
     def _is_queued(self, until: int) -> bool:
         """Return whether any of that is to be published; called each second, so it does not occupy the one writer."""
         with self._metadata.read() as txn:
-            store_ownership.require_owner(txn.store)
-            state = txn.store.journal
-            if state.published_sequence >= until:
-                return False
-            return bool(state.intent.attempt or txn.count(OUTBOX_NAME))
+            return _is_queued(txn, until)
 
     def _next_entry(self) -> _Entry | None:
         """Return the entry of the standing intent, or of a new one that is committed first; None without changes."""
@@ -256,8 +253,7 @@ class Publisher:
         """Continue after a slot that a void entry has; readers skip it too."""
         with self._metadata.write() as txn:
             if txn.store.journal.intent == intent:
-                moved = replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent())
-                txn.update_store(journal=moved)
+                txn.update_store(journal=replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent()))
 
     def _confirm(self, intent: PublishIntent) -> None:
         with self._metadata.write() as txn:
@@ -379,6 +375,12 @@ def _place_of(txn: ReadTransaction) -> LocationRecord | None:
 def _place_in(metadata: MetadataStore) -> LocationRecord | None:
     with metadata.read() as txn:
         return _place_of(txn)
+
+
+def _is_queued(txn: ReadTransaction, until: int) -> bool:
+    store_ownership.require_owner(txn.store)
+    state = txn.store.journal
+    return state.published_sequence < until and bool(state.intent.attempt or txn.count(OUTBOX_NAME))
 
 
 def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:

@@ -47,13 +47,18 @@ def apply(txn: WriteTransaction, change: pb.Change) -> bool:
     """Apply one change; return False when it was applied before. Raises DataLoss."""
     if change.sequence and change.sequence <= applied(txn):
         return False
+    _apply(txn, change)
+    return True
+
+
+def _apply(txn: WriteTransaction, change: pb.Change) -> None:
+    """Apply a change that was not applied before."""
     kind = change.WhichOneof("body")
     if kind is None:
         raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy=frames.UPGRADE)
     _HANDLERS[kind](txn, getattr(change, kind))
     if change.sequence:
         _move_to(txn, change.sequence)
-    return True
 
 
 def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
@@ -76,13 +81,15 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
     if entry.store_epoch < store.store_epoch:
         return False
-    if entry.changes and entry.first_sequence > applied(txn) + 1:
-        raise DataLoss(f"it begins at change {entry.first_sequence}, {applied(txn)} was the last")
+    before = store.journal.published_sequence
+    if entry.changes and entry.first_sequence > before + 1:
+        raise DataLoss(f"it begins at change {entry.first_sequence}, {before} was the last")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
     if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
         raise DataLoss("its changes are not numbered in sequence")
     for change in entry.changes:
-        apply(txn, change)
+        if change.sequence > before:
+            _apply(txn, change)
     txn.update_store(store_epoch=entry.store_epoch)
     return True
 
@@ -148,15 +155,15 @@ def see_id(txn: WriteTransaction, *ids: int) -> None:
 
 
 def _move_to(txn: WriteTransaction, sequence: int) -> None:
-    journal = replace(txn.store.journal, published_sequence=sequence)
-    txn.update_store(journal=journal, next_outbox=sequence + 1)
+    txn.update_store(journal=replace(txn.store.journal, published_sequence=sequence), next_outbox=sequence + 1)
 
 
 def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
-    if message.store_id != txn.store.store_id:
+    store = txn.store
+    if message.store_id != store.store_id:
         raise DataLoss(f"the journal has an owner of another store, {message.store_id!r}")
     require(0 < message.store_epoch <= MAX_EPOCH, "an owner begins with an impossible epoch", message.store_epoch)
-    if message.store_epoch > txn.store.store_epoch:
+    if message.store_epoch > store.store_epoch:
         txn.update_store(store_epoch=message.store_epoch)
 
 

@@ -7,6 +7,7 @@ an empty mount point, and gives `recover --from-objects` the store that it rebui
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
 _STORE_KEY = "store"
 
 _MAX_BYTES = 4096
-_ID_DIGITS = 32
+_ID = re.compile(r"[0-9a-f]{32}")
 _UNKNOWN = "1970-01-01T00:00:00Z"
 _NOTE = "cold tier of a tierfs store; leave this object here"
 _MS_PER_S = 1000
@@ -114,7 +115,7 @@ def _parsed(data: bytes) -> StoreMark:
 
 
 def _is_id(text: str) -> bool:
-    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
+    return _ID.fullmatch(text) is not None
 
 
 def _damaged(why: str) -> DataLoss:

@@ -30,10 +30,11 @@ class map_lmdb_errors:  # a class, as a generator costs three times as much
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise_as_ours(self._path, exc)
+        if exc is not None:
+            raise_as_ours(self._path, exc)
 
 
-def raise_as_ours(path: Path, exc: BaseException | None) -> None:
+def raise_as_ours(path: Path, exc: BaseException) -> None:
     """Raise one of LMDB's errors as ours; nothing for any other."""
     if isinstance(exc, lmdb.Error):
         raise meaning(path, exc) from exc

@@ -171,8 +171,7 @@ class WriteTransaction(ReadTransaction):
     def store(self) -> StoreRecord:
         """The superblock as it is now."""
         if self._counters:
-            moved, self._counters = self._counters, {}
-            self.update_store(**moved)
+            self.update_store()
         return self._store or self._read_store()
 
     @property
@@ -253,7 +252,8 @@ class WriteTransaction(ReadTransaction):
 
     def update_store(self, **changes: Any) -> None:
         """Change fields of the superblock."""
-        self._store = dataclasses.replace(self.store, **changes)
+        moved, self._counters = self._counters, {}
+        self._store = dataclasses.replace(self._store or self._read_store(), **(moved | changes))
         self._store_changed = True
 
     def allocate_id(self) -> int:

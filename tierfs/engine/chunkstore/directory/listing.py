@@ -47,7 +47,7 @@ def walk(list_directory: ListDirectory[T], prefix: str, after: str, hidden: froz
     start, slash, _ = prefix.rpartition("/")
     if slash and (not is_relative(start) or start.split("/", 1)[0] in hidden):
         return
-    wanted = WantedNames(prefix.encode(), after.encode(), frozenset(f"{name}/".encode() for name in hidden))
+    wanted = WantedNames(prefix.encode(), after.encode(), frozenset([f"{name}/".encode() for name in hidden]))
     yield from _below(list_directory, start + slash, wanted)
 
 
@@ -81,7 +81,9 @@ def _entries(tree: RootDirectory, directory: str, wanted: WantedNames) -> list[t
     ):
         for entry in entries:
             key = os.fsencode(entry.name)
-            if not _is_utf8(key):
+            try:
+                key.decode()
+            except UnicodeDecodeError:  # no object has such a name
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if wanted.may_hold(base + key + b"/"):
@@ -90,11 +92,3 @@ def _entries(tree: RootDirectory, directory: str, wanted: WantedNames) -> list[t
                 with suppress(FileNotFoundError):
                     wanted_entries.append((key, entry.stat(follow_symlinks=False)))
     return wanted_entries
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -49,9 +49,12 @@ class FileReader:
         with map_os_errors(name), self._tree.open_directory(parent) as directory:
             # O_NONBLOCK: a FIFO of that name must not block us.
             fd = os.open(last.encode(), READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            with map_os_errors(name):
+            try:
                 status = os.fstat(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        try:
             if not stat.S_ISREG(status.st_mode):
                 raise NotFound(f"{printable(name)}: not a regular file")
             yield fd, status

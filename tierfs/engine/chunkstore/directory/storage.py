@@ -131,8 +131,8 @@ class DirectoryStorage:
         _check(name)
         with map_os_errors(name):
             self._writer.settle(name)
-        with self._reader.open(name) as (fd, status), map_os_errors(name):
-            return _described(name, status, self._metadata.read(name, fd))
+            with self._reader.open(name) as (fd, status):
+                return _described(name, status, self._metadata.read(name, fd))
 
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete. Also removes directories that become empty."""

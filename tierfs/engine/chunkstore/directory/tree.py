@@ -71,26 +71,17 @@ class RootDirectory:
         """Descriptors of directories held before, kept until no call uses them."""
 
     @contextmanager
-    def use(self) -> Iterator[int]:
-        """Yield the root's descriptor, kept open during the block. Raises Closed."""
-        with self._lock:
-            check_open(self._closed, self.root)
-            self._users += 1
-            fd = self._fd
-        try:
-            yield fd
-        finally:
-            with self._lock:
-                self._users -= 1
-                self._release_if_unused()
-
-    @contextmanager
     def open_directory(self, path: str, *, create: bool = False) -> Iterator[int]:
         """Yield a descriptor of the directory `path` below the root ("" is the root itself).
 
-        Created directories are not durable before sync_directories. Raises OSError.
+        The root's descriptor is kept open during the block. Created directories are not durable before
+        sync_directories. Raises OSError, and Closed.
         """
-        with self.use() as root_fd:
+        with self._lock:
+            check_open(self._closed, self.root)
+            self._users += 1
+            root_fd = self._fd
+        try:
             fd = self._open_root(root_fd)
             try:
                 for part in path.split("/") if path else ():
@@ -100,6 +91,11 @@ class RootDirectory:
                 yield fd
             finally:
                 os.close(fd)
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._closed or self._before:
+                    self._release_if_unused()
 
     def _open_root(self, root_fd: int) -> int:
         try:
