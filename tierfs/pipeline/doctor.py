@@ -20,7 +20,7 @@ from tierfs.pipeline.spark.executors import ColdPlace, ExecutorReport, MountRepo
 _INSTALL = f"-m pip install 'tierfs-{__version__}-py3-none-any.whl[spark]'"
 
 _HOSTS_SHOWN = 5
-_OTHER_PYTHON = "or name a Python that has it: export PYSPARK_PYTHON=PATH"
+_OTHER_PYTHON = "or use a Python that has it: export PYSPARK_PYTHON=PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def python(name: str, report: ExecutorReport) -> DoctorFinding:
     if report.tierfs is None:
         return fail(name, f"{text} has no tierfs: {printable(report.missing)}", f"{install}, {_OTHER_PYTHON}")
     if report.tierfs != __version__:
-        return fail(name, f"{text} has tierfs {report.tierfs}, and here it is {__version__}", install)
+        return fail(name, f"{text} has tierfs {report.tierfs}, this machine has {__version__}", install)
     if report.pyarrow is None:
-        return warn(name, f"{text} has no pyarrow, so paths can be read but not format('tierfs')", install)
+        return warn(name, f"{text} has no pyarrow, so it can read paths but not format('tierfs')", install)
     return ok(name, f"{text}, tierfs {report.tierfs}, pyarrow {report.pyarrow}")
 
 
@@ -96,7 +96,7 @@ def cold(name: str, error: str) -> DoctorFinding:
     return fail(
         name,
         f"cannot be listed: {printable(error)}",
-        "give its machine the network and credentials; format('tierfs') needs them, a mount there does not",
+        "give its machine network access and credentials: format('tierfs') needs them, a mount does not",
     )
 
 
@@ -104,27 +104,31 @@ def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> D
     """Check whether a path is a mount of the wanted store, and as new as the others."""
     path = printable(mount.path)
     if mount.state == MountState.SILENT.value:
-        return fail(name, f"its daemon {SILENT}", f"{SILENT_REMEDY} {path}")
+        return fail(name, f"its process {SILENT}", f"{SILENT_REMEDY} {path}")
     if mount.state == MountState.DEAD.value:
-        return fail(name, "its daemon is gone: everything below it fails", f"there: tierfs umount {path}")
+        return fail(name, "its process has exited: every access below it fails", f"there: tierfs umount {path}")
     if mount.state == FORBIDDEN:
-        return fail(name, "Spark's user may not read this mount", f"there: tierfs mount -o allow_other {path}")
+        return fail(
+            name, "Spark's user has no permission to read this mount", f"there: tierfs mount -o allow_other {path}"
+        )
     if mount.state == UNTOLD:
-        text = "it can be read, but not which store it shows: .tierfs is for the user who mounted it"
+        text = "readable, but its store is unknown: only the user who mounted it can read .tierfs"
         return warn(name, text, f"there: tierfs mount -o allow_other,allow_other_control {path}")
     if mount.state == PART:
-        text = "a bind mount of a directory of a mount: it does not report which store it shows"
-        return warn(name, text, "there: tierfs doctor, for the mount itself")
+        text = "a bind mount of a directory of a mount: its store is unknown"
+        return warn(name, text, "check the mount itself there: tierfs doctor")
     if mount.state != MountState.ALIVE.value:
         return fail(name, f"no tierfs mount there ({mount.state})", f"there: tierfs --store DIR mount {path}")
     if not mount.store_id:
-        return warn(name, "an older tierfs serves it, which does not tell its store", f"there: mount {path} again")
+        return warn(name, "an older tierfs serves it and does not report its store", f"there: remount {path}")
     if mount.store_id != store_id:
-        text = f"a mount of store {mount.store_id}, not of {store_id}"
+        text = f"it is a mount of store {mount.store_id}, not of {store_id}"
         return fail(name, text, f"there: tierfs umount {path}, then mount the store or a replica of it")
     kind = "replica of store" if mount.replica else "store"
     text = f"{kind} {mount.store_id}, journal slot {mount.slot:,}"
     if mount.slot < newest_slot:
-        remedy = "wait for its refresh (background.replica_refresh_s); if it stays so, there: tierfs status"
-        return warn(name, f"{text}, {newest_slot - mount.slot:,} behind the newest", remedy)
+        remedy = (
+            "wait for its refresh (background.replica_refresh_s); if it does not catch up, run there: tierfs status"
+        )
+        return warn(name, f"{text}, {newest_slot - mount.slot:,} slots older than the newest", remedy)
     return ok(name, text)

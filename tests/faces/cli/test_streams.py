@@ -85,7 +85,7 @@ def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
     assert said.decode() == (
         "tierfs: interrupted; 5 bytes are acknowledged: t 0 5; "
         "5 were read from standard input (Interrupted, exit 130)\n"
-        "  to append the rest, give the same input again, from its beginning, to: "
+        "  to append the remaining input, give the same input from its start to: "
         f"tierfs --store {store} append --expect-offset 5 --skip 5 -- t\n"
     )
     again = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "t")

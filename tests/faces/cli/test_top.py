@@ -91,13 +91,13 @@ def test_live_on_a_terminal_until_q(mnt: Path) -> None:
     try:
         with top(mnt, "--interval-s", "0.1", stdin=theirs, stdout=theirs) as process:
             out, end_s = b"", time.monotonic() + TIMEOUT_S
-            while out.count(b"no segment is open") < 2:
+            while out.count(b"no open segments") < 2:
                 assert select.select([ours], [], [], end_s - time.monotonic())[0], out
                 out += os.read(ours, 1 << 16)
             os.write(ours, b"q")
             assert process.wait(TIMEOUT_S) == 0
         assert out.startswith(b"\x1b[?1049h\x1b[H")  # the other screen of the terminal, from its corner
-        frame = next(text for text in out.decode().split("\x1b[H") if "no segment is open" in text)
+        frame = next(text for text in out.decode().split("\x1b[H") if "no open segments" in text)
         lines = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", frame).splitlines()
         assert lines[0].startswith(str(mnt)[: COLUMNS - 1])
         assert {len(line) for line in lines} <= {COLUMNS, 0}

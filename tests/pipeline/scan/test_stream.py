@@ -329,7 +329,7 @@ def sealed_again(store: app.Store) -> None:
         (lambda store: verbs.delete(store, "a", recursive=False), "segment (a|[0-9]+), read up to 8, was deleted", []),
         (
             lambda store: store.engine.truncate("a", 10, cold_due_ms=0),
-            "segment a begins at 10 now, and was read up to 8",
+            "segment a now starts at 10, but was read up to 8",
             [("a", 10, b"ree")],
         ),
         (lambda store: store.engine.unseal("z"), "segment z was unsealed", [("a", 8, b"three")]),

@@ -116,5 +116,5 @@ def test_nothing_is_there_yet(store: app.Store) -> None:
 
 def test_compressed_segments_are_refused(store: app.Store) -> None:
     append(store, "s.gz", b"x", seal=True)
-    with pytest.raises(InvalidRequest, match=r"s\.gz is compressed by its name"):
+    with pytest.raises(InvalidRequest, match=r"s\.gz has a name of a compressed file"):
         begun_at(store, {"s.gz": 0}, replace(LINES, lines=LineFormat(decompresses=True)))

@@ -176,8 +176,8 @@ def listed(
     ("now", "text", "resumed"),
     [
         ([], "segment 1, read up to 10, was deleted", {}),
-        ([listed(1, 20, start=12)], "segment n1 begins at 12 now, and was read up to 10", {1: 12}),
-        ([listed(1, 7)], "segment n1 ends at 7 now, and was read up to 10", {1: 7}),
+        ([listed(1, 20, start=12)], "segment n1 now starts at 12, but was read up to 10", {1: 12}),
+        ([listed(1, 7)], "segment n1 now ends at 7, but was read up to 10", {1: 7}),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
         # Its time does not count: a clock may be set back, and a recovered store knows another one.
         (
@@ -265,7 +265,7 @@ def test_offsets_that_cannot_be_read(found: dict[str, object]) -> None:
 
 
 def test_a_checkpoint_of_another_read() -> None:
-    with pytest.raises(InvalidRequest, match="reads lines, and this one reads bytes"):
+    with pytest.raises(InvalidRequest, match="reads lines, but this stream reads bytes"):
         START.require_read("bytes")
 
 

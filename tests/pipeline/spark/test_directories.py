@@ -120,13 +120,13 @@ def test_a_schema_decides(places: tuple[app.Store, Path], spark: SparkSession) -
 
 
 ERRORS = (
-    ("mixed", "k int", " is no int; name the columns by a schema in which k is a string"),
+    ("mixed", "k int", " is not a valid int; give a schema in which k is a string"),
     ("mixed", "j int", "rows of type lines have no column j; they have value, segment, offset, k, of their"),
-    ("mixed", "k array<int>", "a directory's value cannot be array<int>; read it as string"),
-    ("same", None, "directories value=… make a column that rows of type lines have themselves"),
-    ("two", None, "directories name different columns: "),
-    ("differ", None, "directories name different columns: a=1 and a=2/b=1"),
-    ("/", None, "/ holds no segments, only directories such as dates; set recursiveFileLookup"),
+    ("mixed", "k array<int>", "a column of directories cannot have the type array<int>; read it as string"),
+    ("same", None, "directories value=… would add a column that rows of type lines already have"),
+    ("two", None, "directories have different columns: "),
+    ("differ", None, "directories have different columns: a=1 and a=2/b=1"),
+    ("/", None, "/ has no segments, only directories such as dates; set recursiveFileLookup"),
 )
 
 
@@ -187,7 +187,7 @@ def test_whole_and_compressed_segments_are_the_rows_of_the_path(
     plain = frame(spark, store.path, "packed/plain", "packed/a.gz", compression="none").groupBy("segment").count()
     counts = dict(map(tuple, plain.collect()))
     assert counts.pop("packed/plain") == 5000 > counts["packed/a.gz"], "lines of compressed bytes"
-    message = "segment packed/a.gz is compressed by its name, and read from its"
+    message = "segment packed/a.gz has a name of a compressed file, which can be read only from its"
     assert message in refusal(store.path, "packed", startOffset="1")
 
 

@@ -93,7 +93,7 @@ def test_a_version_is_ingested_once(spark: SparkSession, store: app.Store, sourc
     assert sorted(held(store)) == ["in/a.log", "in/deep/empty", "in/deep/er/b.bin"]
     with store.metadata.read() as txn:
         assert stat.S_IMODE(directories.directory(txn, directories.must_find(txn, "in/deep").id).mode) == 0o700
-    with pytest.raises(AlreadyExists, match="3 of the segments exist already"):
+    with pytest.raises(AlreadyExists, match="3 of the segments already exist"):
         ingest_files(spark, store, paths, "in", batch=Batch("nightly", 8))
     (source / "deep" / "new").write_bytes(b"new")
     more = ingest_files(spark, store, paths, "in", skip_existing=True)
@@ -130,7 +130,7 @@ def test_what_cannot_be_ingested_leaves_no_segment_and_no_object(spark: SparkSes
     with pytest.raises(InvalidRequest, match="a value is null"):
         ingest(table, store, "in", key="n", value="k")
     append(store, "in/1", b"there")
-    with pytest.raises(AlreadyExists, match="1 of the segments exist already: in/1"):
+    with pytest.raises(AlreadyExists, match="1 of the segments already exist: in/1"):
         ingest(table, store, "in", key="n")
     assert list(held(store)) == ["in/1"]
     verbs.collect(store, grace_s=0)

@@ -129,7 +129,7 @@ def test_errors_of_tasks_and_plans_arrive_as_they_were(
     refusals: tuple[tuple[str, Exporting, type[TierfsError], str], ...] = (
         ("nope", Exporting(), NotFound, "nope does not exist"),
         ("small", Exporting(partition_by=("day",)), InvalidRequest, "no column day"),
-        ("small", Exporting(unbatch=True), InvalidRequest, "only entries are unbatched"),
+        ("small", Exporting(unbatch=True), InvalidRequest, "--unbatch is only for entries"),
         ("small", Exporting(if_there=IfThere.APPEND), InvalidRequest, "needs a name"),
     )
     for path, how, error, message in refusals:

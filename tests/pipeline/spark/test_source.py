@@ -142,19 +142,19 @@ def test_a_snapshot_is_pinned(store: app.Store, spark: SparkSession) -> None:
 
 ERRORS: dict[str, tuple[dict[str, str], str]] = {
     "store": ({"store": "/nowhere"}, "/nowhere is not a tierfs store; create one with: "),
-    "segment": ({"path": "t/missing"}, "t/missing does not exist in the store; look with: tierfs ls"),
-    "option": ({"maxBytes": "1"}, "tierfs has no option maxbytes; known: store, "),
-    "of a stream": ({"startingOffsets": "latest"}, "tierfs has no option startingoffsets; it is for streams"),
-    "of others": ({"charset": "latin-1"}, "tierfs has no option charset; use encoding"),
-    "value": ({"maxPartitionBytes": "many"}, "the option maxPartitionBytes is 'many'; it must be a size, like 128MiB"),
-    "credentials": ({"secretKey": "x"}, "the option secretkey is refused: options end up in logs and plans; "),
-    "encoding": ({"encoding": "utf-16"}, "lines of utf-16 cannot be found by their bytes; "),
+    "segment": ({"path": "t/missing"}, "t/missing does not exist in the store; to list names: tierfs ls"),
+    "option": ({"maxBytes": "1"}, "unknown option maxbytes; known: store, "),
+    "of a stream": ({"startingOffsets": "latest"}, "unknown option startingoffsets; it is for streams"),
+    "of others": ({"charset": "latin-1"}, "unknown option charset; use encoding"),
+    "value": ({"maxPartitionBytes": "many"}, "invalid value 'many' for option maxPartitionBytes; expected a size"),
+    "credentials": ({"secretKey": "x"}, "the option secretkey is refused: options appear in logs and plans; "),
+    "encoding": ({"encoding": "utf-16"}, "line splitting does not support the encoding utf-16; "),
     "tail": ({"tail": "error"}, "segment t/lf: [0-9]+ bytes are only in the store's directory; set the"),
     "priority": ({"readPriority": "offloaded-only"}, "are not in the cold tier, and the read priority"),
-    "missing": ({"ignoreMissingFiles": "true"}, "a read cannot pass over missing bytes: a table that is"),
-    "no path": ({"path": ""}, "no path is named to read; write load.PATH., OPTIONS .path 'PATH'. of a view, WITH"),
-    "zone": ({"timeZone": "Mars"}, "the option timeZone is 'Mars'; it must be a time zone, like Europe"),
-    "filter": ({"partitionFilter": "day"}, "the option partitionFilter is 'day'; it must be conditions"),
+    "missing": ({"ignoreMissingFiles": "true"}, "ignoreMissingFiles is not supported: a truncated table"),
+    "no path": ({"path": ""}, "no input path given; write load.PATH., OPTIONS .path 'PATH'. of a view, WITH"),
+    "zone": ({"timeZone": "Mars"}, "invalid value 'Mars' for option timeZone; expected a time zone, like Europe"),
+    "filter": ({"partitionFilter": "day"}, "invalid value 'day' for option partitionFilter; expected conditions"),
     "base": ({"basePath": "u"}, "basePath is u, and t/lf is not below it; name the directory that"),
     "kind": ({"type": "entries"}, "segment t/lf is not a ledger; read type lines or bytes"),
     "line": (
@@ -162,7 +162,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
         "segment t/one-line: a line at or after byte 0 has more than 599999 bytes; set the",
     ),
     "column": ({"schema": "text string"}, "rows of type lines have no column text; they have value, segment, offset"),
-    "type": ({"schema": "offset int"}, "the column offset is bigint, not int; cast it afterwards"),
+    "type": ({"schema": "offset int"}, "the column offset is bigint, not int; read it as that type, and cast"),
 }
 
 

@@ -15,7 +15,7 @@ from tierfs.app import store as app
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-NO_PATH = "no path is named to read; write load(PATH), OPTIONS (path 'PATH') of a view, WITH (path = 'PATH') of a table"
+NO_PATH = "no input path given; use load(PATH); in SQL, OPTIONS (path 'PATH') or WITH (path = 'PATH')"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_view_reads_its_path(spark: SparkSession, store: app.Store) -> None:
 
 
 def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: SparkSession, store: app.Store) -> None:
-    kept = "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path; CREATE TEMPORARY"
+    kept = "Spark's catalog does not keep options of a tierfs table, so a read cannot find its path; CREATE TEMPORARY"
     for ways in (f"OPTIONS (path 'logs/web', store '{store.path}')", "LOCATION 'logs/web'", ""):
         refused(spark, f"CREATE TABLE t USING tierfs {ways}", kept)
     assert not spark.catalog.tableExists("t")
@@ -58,7 +58,7 @@ def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: Spar
     refused(spark, "SELECT * FROM columns", NO_PATH)
     where = f"store = '{store.path}', path = 'logs/web'"
     assert values(spark, f"SELECT value FROM columns WITH ({where})") == ["one", "two"]
-    refused(spark, "INSERT INTO columns VALUES ('three')", "no directory is named to write into; name one: ")
+    refused(spark, "INSERT INTO columns VALUES ('three')", "no target directory given; name one: ")
     into = f"store = '{store.path}', into = 'written'"
     spark.sql(f"INSERT INTO columns WITH ({into}) SELECT 'three' AS value")
     assert values(spark, f"SELECT value FROM columns WITH (store = '{store.path}', path = 'written')") == ["three"]
@@ -67,7 +67,7 @@ def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: Spar
 def test_rows_of_save_as_table_are_written_and_the_table_needs_the_path(spark: SparkSession, store: app.Store) -> None:
     rows = spark.createDataFrame([("three", "1")], "value string, day string")
     writer = rows.drop("day").write.format("tierfs").option("store", str(store.path)).mode("append")
-    with pytest.raises(PySparkException, match="no directory is named to write into"):
+    with pytest.raises(PySparkException, match="no target directory given"):
         writer.saveAsTable("other")
     writer.option("path", "saved").saveAsTable("saved")
     refused(spark, "SELECT * FROM saved", NO_PATH)

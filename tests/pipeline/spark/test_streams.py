@@ -229,20 +229,20 @@ def test_tasks_need_no_store(store: app.Store) -> None:
     ("option", "value", "text"),
     [
         ("startingOffsets", "first", "startingOffsets is 'first' it must be earliest or latest"),
-        ("tail", "error", "a stream cannot refuse bytes that are not cold yet"),
+        ("tail", "error", "a stream cannot fail on bytes that are not cold yet"),
         ("maxBytesPerTrigger", "much", "must be a size"),
         ("failOnDataLoss", "perhaps", "must be yes or no, or true or false"),
-        ("startOffset", "3", "a stream has no startOffset"),
-        ("endingTimestamp", "1700000000000", "a stream has no end, so no endingTimestamp read a batch"),
-        ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
+        ("startOffset", "3", "startOffset, startEntry and their ends are not supported"),
+        ("endingTimestamp", "1700000000000", "endingTimestamp is not supported for streams read a batch"),
+        ("modifiedAfter", "2031-01-01T00:00:00", "modifiedAfter and modifiedBefore are not supported for streams"),
         ("type", "segments", "rows of type segments cannot be streamed"),
-        ("wholetext", "true", "a stream cannot read segments as one line: they grow"),
-        ("path", "", "no path is named to read"),
+        ("wholetext", "true", "wholetext is not supported for streams: segments grow"),
+        ("path", "", "no input path given"),
     ],
 )
 def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         StreamOptions.of({"store": "s", "path": "/", option: value})
     assert text in f"{caught.value} {caught.value.remedy}"
-    with pytest.raises(InvalidRequest, match="begins at startingTimestamp or at the latest offset"):
+    with pytest.raises(InvalidRequest, match="startingTimestamp and startingOffsets = latest are mutually exclusive"):
         StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "1700000000000", "startingOffsets": "latest"})

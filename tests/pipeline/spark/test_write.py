@@ -132,7 +132,7 @@ def test_batches_of_a_stream_are_written_once(spark: SparkSession, store: store.
     found = segments(store)
     assert sorted(found.values()) == [b"a\n", b"b\n", b"c\n"]
     assert len(objects(store)) == len(found)
-    with pytest.raises(PySparkException, match="the checkpoint is a new or an older one"):
+    with pytest.raises(PySparkException, match="the checkpoint is new or older"):
         run(new, txnAppId="web")
     assert driver.is_committed(store, "web", 2)
     assert not driver.is_committed(store, "web", 3)

@@ -144,7 +144,7 @@ def _last_end(content: Content) -> int:
 
 def _note(world: World, reading: Reading, text: str) -> None:
     """Note what a stream says that it will not read. Raises Wrong where that is not so."""
-    if "of a batch are gone" in text or "a batch that is read again" in text or "and concatenated to" in text:
+    if "of a batch are missing" in text or "a repeated batch has" in text or "and concatenated to" in text:
         for content in world.model.live.values():
             reading.gaps |= content.numbers(0, len(content.data)) - reading.read
         return

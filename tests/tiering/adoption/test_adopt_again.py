@@ -141,10 +141,10 @@ def test_status_shows_a_repeated_adoption(begun: Path, theirs: Path) -> None:
     assert row == {"url": f"file:{theirs}", "layout": "rocketmq", "into": "mq", "every_s": PERIOD_S, "allowed": True}
     shown = tierfs("status", store=begun).out
     assert f"file:{theirs} as rocketmq into mq every 5min; last" in shown
-    assert "waits for a holder: tierfs daemon, tierfs mount" in shown
+    assert "waits for a mount or daemon: tierfs mount, tierfs daemon" in shown
     tierfs("adopt", "--stop", "--into", "mq", store=begun)
     assert tierfs("status", "--json", store=begun).json["adoptions"] == []
-    assert tierfs("adopt", "--stop", "--into", "mq", store=begun).out == "nothing is adopted again into mq\n"
+    assert tierfs("adopt", "--stop", "--into", "mq", store=begun).out == "no adoption into mq is repeated\n"
 
 
 def test_another_period_replaces_the_one_before_and_another_directory_is_refused(begun: Path, theirs: Path) -> None:
@@ -160,9 +160,9 @@ def test_another_period_replaces_the_one_before_and_another_directory_is_refused
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--into", "mq"), "name a URL or directory"),
-        (("{theirs}", "--into", "mq", "--stop"), "--stop takes --into alone"),
-        (("--into", "mq", "--stop", "--every", "1h"), "--stop takes --into alone"),
+        (("--into", "mq"), "specify a URL or directory"),
+        (("{theirs}", "--into", "mq", "--stop"), "--stop needs --into and no other option"),
+        (("--into", "mq", "--stop", "--every", "1h"), "--stop needs --into and no other option"),
         (("{theirs}", "--into", "mq", "--every", "0"), "is not from 1s"),
         (("{theirs}", "--into", "mq", "--every", "1h", "--magic", "00:11"), "--magic is not remembered"),
         (("{theirs}/one", "--into", "mq", "--every", "1h"), "is one object"),

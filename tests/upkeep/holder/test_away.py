@@ -66,7 +66,7 @@ def test_a_daemon_holds_a_store_whose_directory_is_away(store: Path, away: Calla
     cold = store.parent / "cold"
     away(cold)
     began_s = time.monotonic()
-    assert "at work" in tierfs("daemon", store=store).out
+    assert "background work started" in tierfs("daemon", store=store).out
     assert time.monotonic() - began_s < SOON_S
     assert eventually(lambda: any("not the store's cold tier" in error for error in stuck(store)))
     back(cold)

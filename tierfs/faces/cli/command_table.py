@@ -24,11 +24,11 @@ class Line(NamedTuple):
 SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
         "init": Line("init:init", "Create a store in the directory given by --store."),
-        "status": Line("status:status", "Show tiers, what is not offloaded yet, and who is at work."),
-        "daemon": Line("daemon:daemon", "Hold the store: offload, publish, evict, collect by policy."),
+        "status": Line("status:status", "Show tiers, bytes not offloaded yet, and background work."),
+        "daemon": Line("daemon:daemon", "Run background work: offload, publish, evict, collect."),
         "admin": Line("admin:admin", "Serve the admin API over HTTP, on a socket of the store."),
         "config": Line("config:config", "Show or change settings, and policies of directories."),
-        "completion": Line("completion:completion", "Print what makes a shell complete commands and names."),
+        "completion": Line("completion:completion", "Print a shell script that completes commands and names."),
     },
     "Write": {
         "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "concat": Line("concat:concat", "Append a sealed segment to another without copying."),
         "trim": Line("trim:trim", "Drop the head of a segment or of a managed ledger."),
         "rm": Line("rm:rm", "Remove a segment, or with -r a directory."),
-        "restore": Line("restore:restore", "Bring back what was removed, or the store of a backup."),
+        "restore": Line("restore:restore", "Restore removed segments, or a store from its backup."),
         "ledger": Line("ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
@@ -59,15 +59,15 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Care": {
         "check": Line("check:check", "Check records, files and objects, or all bytes; repair."),
         "doctor": Line("doctor:doctor", "Check the machine and the cold tier; measure a mount."),
-        "inspect": Line("inspect:inspect", "Show what one object says of itself: header, metadata."),
-        "gc": Line("gc:gc", "List garbage and orphans; delete what is due."),
+        "inspect": Line("inspect:inspect", "Show header, index and metadata of an object."),
+        "gc": Line("gc:gc", "List garbage and orphans; delete those that are due."),
         "pipeline": Line(
             "tierfs.pipeline.commands.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
         ),
     },
     "Move": {
-        "move": Line("move:move", "Copy the cold tier to another place, and use that one."),
-        "adopt": Line("adopt:adopt", "Make segments of existing foreign objects, in place."),
+        "move": Line("move:move", "Copy the cold tier to another place, and switch to it."),
+        "adopt": Line("adopt:adopt", "Make segments of other programs' objects, in place."),
         "backup": Line("backup:backup", "Write all metadata to a file, or a segment's to the bucket."),
         "recover": Line("recover:recover", "Rebuild a lost store from its bucket."),
         "replica": Line("replica:replica", "Create a read-only store that follows another's bucket."),

@@ -26,9 +26,9 @@ tierfs --store /srv/store daemon -f    # for systemd
 """,
     "config": """
 tierfs config                            # all settings, and the cold tier's address
-tierfs config read.deadline_s=1min       # change one; NAME= is its default again
+tierfs config read.deadline_s=1min       # change one; NAME= restores its default
 tierfs config logs                       # the policies in force at logs
-tierfs config logs retention_age=90d     # set one there; NAME= inherits it again
+tierfs config logs retention_age=90d     # set one there; NAME= removes it
 tierfs config / chunk_age=10min          # set one for the whole store
 """,
     "completion": """
@@ -42,7 +42,7 @@ tierfs append orders/today --ack cold < orders    # durable in the bucket when i
 """,
     "ingest": """
 tierfs ingest /var/log/nginx --into nginx
-tierfs ingest --open app.log --into app    # leave it open, to append to it
+tierfs ingest --open app.log --into app    # keep it open for appends
 """,
     "seal": """
 tierfs seal logs/2026-11-25
@@ -53,29 +53,29 @@ tierfs seal topics/orders/00000000000000000042    # close a ledger: it can be of
 tierfs unseal logs/2026-11-25
 """,
     "concat": """
-tierfs concat logs/2026 logs/2026-11-25    # the second name goes, no byte is copied
+tierfs concat logs/2026 logs/2026-11-25    # removes the second name; copies no byte
 """,
     "trim": """
 tierfs trim logs/web --before 64MiB --dry-run
 tierfs trim public/default/topic --before 43    # the closed ledgers before ledger 43
 """,
     "rm": """
-tierfs rm logs/2026-11-25          # comes back for a day with: tierfs restore
-tierfs rm -r logs/2025 -n          # what would go
-tierfs rm -r logs/2025 --now -y    # for good
+tierfs rm logs/2026-11-25          # for a day it can be restored: tierfs restore
+tierfs rm -r logs/2025 -n          # show the segments to remove
+tierfs rm -r logs/2025 --now -y    # permanently, without the trash
 """,
     "restore": """
 tierfs restore logs/2026-11-25
 tierfs restore logs/2026-11-25 --as kept/2026-11-25
 tierfs restore --from-bucket logs/web                 # from: tierfs backup --to-bucket
-tierfs --store /srv/new restore /backup/store.dump    # a store of its backup
+tierfs --store /srv/new restore /backup/store.dump    # a store from its backup
 """,
     "ledger create": """
 tierfs ledger create public/default/topic
 """,
     "ledger append": """
 tierfs ledger append public/default/topic entry1 entry2      # each file is one entry
-tierfs ledger append public/default/topic --lines < input    # each line is one
+tierfs ledger append public/default/topic --lines < input    # each line is an entry
 """,
     "ledger read": """
 tierfs ledger read public/default/topic/00000000000000000042 --from 100 --to 110
@@ -138,7 +138,7 @@ tierfs offload logs/web --before 64MiB
 tierfs offload logs --keep 1GiB    # all but the newest of each segment
 """,
     "evict": """
-tierfs evict logs/2025 -n    # what would go
+tierfs evict logs/2025 -n    # show the bytes to evict
 tierfs evict logs/2025
 tierfs evict logs --keep 10GiB
 """,
@@ -193,7 +193,7 @@ tierfs move --to /mnt/nas2/tierfs
 tierfs adopt s3://bucket/offloaded --into pulsar --dry-run
 tierfs adopt s3://bucket/rocketmq --as rocketmq --into mq
 tierfs adopt /mnt/nas/logs --as objects --into nas
-tierfs adopt s3://bucket/rocketmq --into mq --every 5min    # what it gains, too
+tierfs adopt s3://bucket/rocketmq --into mq --every 5min    # new data every 5 minutes
 """,
     "backup": """
 tierfs backup /backup/store.dump

@@ -167,7 +167,7 @@ def _write_own_options(command: click.Command, ctx: click.Context, formatter: cl
         with formatter.section("Options"):
             formatter.write_dl(records)
     formatter.write_paragraph()
-    formatter.write_text("Options of all commands, such as --store DIR and --json, are in: tierfs --help")
+    formatter.write_text("Options of all commands, such as --store DIR and --json: tierfs --help")
 
 
 def command(name: str) -> Callable[[F], click.Command]:
@@ -206,7 +206,7 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=callback, **named)
 
     store = "Directory of the store  [default: $TIERFS_STORE]"
-    owner = "Open a store of another user, who then acts with your rights."
+    owner = "Open a store of another user; that user can then act with your rights."
     return [
         option("--store", metavar="DIR", envvar=store_variable, callback=set_store, help=store),
         option("--allow-other-owner", is_flag=True, callback=allow_other_owner, help=owner),

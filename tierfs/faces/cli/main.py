@@ -15,8 +15,8 @@ _LINES = {title: {name: entry.line for name, entry in section.items()} for title
 _EPILOG = """
 \b
 Exit codes:
-   0  success                        8  expected another offset
-   1  declined, FAIL, or repaired   11  not available now; try again
+   0  success                        8  offset mismatch
+   1  declined, FAIL, or repaired   11  not available now; try later
    2  invalid request               12  not the store's cold tier
    3  not found                     28  disk full
    4  permission denied             70  internal error

@@ -52,7 +52,7 @@ def read_stats(point: Path) -> Stats:
             f"{point}/.tierfs is for the user who mounted it", remedy="mount it with -o allow_other_control"
         ) from exc
     except OSError as exc:
-        raise Unavailable(f"{point} does not answer: {exc.strerror}", remedy=f"mount it again at {point}") from exc
+        raise Unavailable(f"{point} does not answer: {exc.strerror}", remedy=f"remount it at {point}") from exc
     assert isinstance(stats, dict)
     if stats.get("version") != _VERSION:
         raise Conflict(f"{point} was mounted by another version of tierfs", remedy="unmount it and mount it again")

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # How a position in a managed ledger is written in help.
 POSITION = "LEDGER[:ENTRY]"
 
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not prompt for confirmation.")
 
 ack_option = click.option(
     "--ack",
@@ -27,17 +27,17 @@ ack_option = click.option(
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
 
 since_option = click.option(
-    "--since", type=Time(), metavar="TIME", help="Begin with what was written since; 2h: two hours ago."
+    "--since", type=Time(), metavar="TIME", help="Start at data written then or later; 2h: two hours ago."
 )
 
-until_option = click.option("--until", type=Time(), metavar="TIME", help="End before what was written then or later.")
+until_option = click.option("--until", type=Time(), metavar="TIME", help="Stop before data written then or later.")
 
 read_priority_option = click.option(
     "--read-priority",
     "read_priority",
     type=Priority(),
     metavar="P",
-    help=f"Tier that serves bytes held by both: {', '.join(ReadPriority)}.",
+    help=f"Tier to read where both have the bytes: {', '.join(ReadPriority)}.",
 )
 
 wait_option = click.option(

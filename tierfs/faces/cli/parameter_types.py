@@ -39,7 +39,7 @@ class Duration(click.ParamType[float]):
         except ValueError as exc:
             self.fail(str(exc), param, ctx)
         if not self._least_s <= seconds <= units.MAX_S:
-            self.fail(f"{value!r} is not from {units.format_duration(self._least_s)} to 36500d", param, ctx)
+            self.fail(f"{value!r} is not between {units.format_duration(self._least_s)} and 36500d", param, ctx)
         return seconds
 
 

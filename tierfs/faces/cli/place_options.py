@@ -54,7 +54,7 @@ def cold_choice(
 ) -> ColdChoice:
     """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
     if sum(choice is not None for choice in (bucket, cold_url, cold_dir)) != 1:
-        raise click.UsageError(f"give the place {what} with either --bucket, --cold-url or --cold-dir")
+        raise click.UsageError(f"specify the place {what}: --bucket, --cold-url or --cold-dir")
     require_bucket(bucket, cold_url, where)
     from tierfs.app.setup.create import ColdChoice
 

@@ -65,7 +65,7 @@ class Session:
 
             return store_of(mount)
         if self.store_path is None:
-            raise click.UsageError("no store was named: give --store DIR, a path under its mount, or set TIERFS_STORE")
+            raise click.UsageError("no store given: use --store DIR or a path under its mount, or set TIERFS_STORE")
         return self.store_path
 
     @property
@@ -132,7 +132,7 @@ class Session:
     def note_unpublished(self, error: TierfsError | None) -> None:
         """Print why a change was not published to the bucket yet; nothing for None."""
         if error is not None:
-            self.note(f"not published to the bucket yet; the mount, the daemon or the next command does it: {error}")
+            self.note(f"not published to the bucket yet; the mount, the daemon or the next command retries: {error}")
 
     def warn(self, text: str) -> None:
         """Print a warning to stderr; --quiet suppresses it."""

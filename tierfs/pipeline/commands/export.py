@@ -27,7 +27,7 @@ from tierfs.pipeline.commands.job import Job, job_options
     help="Content of a row.",
 )
 @click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
-@click.option("--partition-by", metavar="COL,COL", default="", help="Columns that become directories.")
+@click.option("--partition-by", metavar="COL,COL", default="", help="Columns to partition by, as directories.")
 @click.option(
     "--compression",
     type=click.Choice(("zstd", "snappy", "gzip", "lz4", "none")),
@@ -55,9 +55,9 @@ def export(
 ) -> None:
     """Write segments at and below PATHs to a Parquet table.
 
-    Rows are lines or bytes of segments, or entries or messages of ledgers. Fails if DIR is not empty, without --append
-    or --overwrite. Rows, bytes and a checksum of all rows are counted while they are written. The table is written
-    aside and moved into DIR when it is whole; an export that was killed is repeated with the same command.
+    Rows are lines or bytes of segments, or entries or messages of ledgers. If DIR is not empty, it fails, except with
+    --append or --overwrite. It counts rows and bytes while it writes, and computes a checksum of all rows. The table is
+    written elsewhere and moved into DIR when it is complete; after a kill, run the same command again.
     """
     with job.running(session, "export") as (spark, store, show):
         from tierfs.pipeline.scan.scrub_waves import wanted_segments
@@ -73,4 +73,4 @@ def export(
     row = result.as_json()["rows"][0]
     counted = f"{row['rows']:,} rows, {output.size(row['bytes'])}, checksum {row['checksum']}"
     text = f"{counted}{', read back and equal' if verify else ''}"
-    job.finish(session, result, f"this run was exported before: {counted}" if result.summary["repeated"] else text)
+    job.finish(session, result, f"this run was already exported: {counted}" if result.summary["repeated"] else text)

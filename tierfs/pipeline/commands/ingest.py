@@ -20,7 +20,7 @@ from tierfs.pipeline.commands.job import Job, job_options, rows_option
 @click.option(
     "--value", metavar="COL", default="value", show_default=True, help="With --key: column with the lines or bytes."
 )
-@click.option("--order-by", metavar="COL,COL", default="", help="With --key: columns that order a segment's rows.")
+@click.option("--order-by", metavar="COL,COL", default="", help="With --key: columns to sort a segment's rows by.")
 @click.option(
     "--format",
     "file_format",
@@ -36,10 +36,10 @@ from tierfs.pipeline.commands.job import Job, job_options, rows_option
     type=click.Choice(("journal", "local")),
     default="journal",
     show_default=True,
-    help="Succeed when the bucket's journal names the segments, or when this disk does.",
+    help="Return when the segments are in the bucket's journal (cold), or when they are on this disk (local).",
 )
-@click.option("--skip-existing", is_flag=True, help="Leave out files whose segments exist.")
-@click.option("--no-seal", is_flag=True, help="Leave the segments open.")
+@click.option("--skip-existing", is_flag=True, help="Skip files whose segments exist.")
+@click.option("--no-seal", is_flag=True, help="Do not seal the segments.")
 @job_options
 @rows_option
 def ingest(
@@ -59,14 +59,14 @@ def ingest(
 ) -> None:
     """Make segments of files, or of a table's rows by key. Executors upload them; one commit creates all, or none.
 
-    A file becomes a segment of its name, a file below a directory one of its path in it, behind the directory's name if
+    A file becomes a segment of its name; a file below a directory, one of its path in it, after the directory's name if
     there are several SOURCEs; executors must see them at the same paths. With --key, SOURCEs are any input that Spark
     reads.
     """
     if (application is None) != (version is None):
-        raise click.UsageError("--application and --version belong together")
+        raise click.UsageError("--application and --version need each other")
     if key is not None and skip_existing:
-        raise InvalidRequest("--skip-existing is for files", remedy="leave it out with --key")
+        raise InvalidRequest("--skip-existing is only for files", remedy="do not use it with --key")
     with job.running(session, "ingest") as (spark, store, show):
         from tierfs.app.batches.executor import Acknowledge
         from tierfs.pipeline.spark.jobs.ingest import Batch, ingest_files
@@ -86,6 +86,6 @@ def ingest(
             result = ingest_rows(frame, store, into, key=key, value=value, order_by=order, batch=batch, seal=seal)
     sums = result.summary
     made = f"made {output.count(sums['segments'], 'segment')} of {output.size(sums['bytes'])}"
-    text = "this version was ingested before" if sums["repeated"] else made
-    skipped = f"; left out {sums['skipped']:,} that exist" if sums["skipped"] else ""
+    text = "this version was already ingested" if sums["repeated"] else made
+    skipped = f"; skipped {sums['skipped']:,} that exist" if sums["skipped"] else ""
     job.finish(session, result, text + skipped)

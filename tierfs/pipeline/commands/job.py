@@ -44,7 +44,7 @@ class Job:
         for setting in self.settings:
             key, equals, value = setting.partition("=")
             if not (key and equals):
-                raise InvalidRequest(f"--conf {setting} is not a setting", remedy="write NAME=VALUE")
+                raise InvalidRequest(f"invalid setting --conf {setting}", remedy="write NAME=VALUE")
             settings[key] = value
         check_output(self.file)
         from tierfs.pipeline.spark.jobs.session import job_session
@@ -96,4 +96,4 @@ def check_output(file: Path | None, more: Sequence[str] = ()) -> None:
         return
     require_suffix(file, more)
     if not file.absolute().parent.is_dir():
-        raise InvalidRequest(f"{file}: its directory does not exist", remedy=f"create it: mkdir -p {file.parent}")
+        raise InvalidRequest(f"the directory of {file} does not exist", remedy=f"create it: mkdir -p {file.parent}")

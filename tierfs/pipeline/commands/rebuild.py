@@ -15,16 +15,16 @@ from tierfs.pipeline.commands.job import Job, job_options, rows_option
 @job_options
 @rows_option
 def rebuild(session: Session, job: Job) -> None:
-    """Rebuild the lost rows of ledgers' entries.
+    """Rebuild lost entry rows of ledgers.
 
-    Rows are lost, for example, when a store with adopted ledgers is recovered. Executors read the copies of the rows,
-    or all of the ledgers' objects, and check them against the store's checksums. Prints a row for each ledger that
-    lacked its rows. Repeating it succeeds.
+    Rows are lost, for example, when a store with adopted ledgers is recovered. Executors read copies of the rows, or
+    all objects of the ledgers, and check them against the store's checksums. Prints a row for each ledger whose rows
+    were missing. Repeating it succeeds.
 
     \b
     Exit codes:
        0  every ledger has its rows
-      74  one could not be rebuilt
+      74  a ledger's rows could not be rebuilt
     """
     with job.running(session, "rebuild") as (spark, store, show):
         from tierfs.pipeline.spark.jobs.rebuild import rebuild as run

@@ -33,9 +33,9 @@ _COLUMNS = (">10", ">10", ">10", ">10", "<")
 def report(session: Session, path: str, depth: int, file: Path | None, **prices: float) -> None:
     """Sum up bytes below PATH, and estimate the costs of the cold tier.
 
-    Bytes are summed up by tier, age, policy and directory. Only metadata is read, so Spark is not started. Default
+    Sums are by tier, age, policy and directory. Only metadata is read, so Spark is not started. Default
     prices: S3 Standard, us-east-1, the first 50 TB, January 2025. Costs are for the whole store: its objects, garbage
-    that waits for deletion, the uploads of the last 30 days, and the GETs that read all of it once, 8 MiB each.
+    that waits for deletion, the uploads of the last 30 days, and the GETs to read all bytes once, 8 MiB each.
     """
     check_output(file, [_HTML])
     from tierfs.pipeline.report import Prices, make_report
@@ -62,7 +62,7 @@ def _reported(rows: list[dict[str, Any]]) -> str:
             cells.append((f"{row['segments']:,}", size, local, cold, printable(row["name"]) or "all"))
         tables.append(output.table(cells, *_COLUMNS))
         if len(own) > _SHOWN:
-            tables[-1] += f"\nand {len(own) - _SHOWN:,} more: --output FILE has all"
+            tables[-1] += f"\nand {len(own) - _SHOWN:,} more; to write all: --output FILE"
     costs = [("number", "bytes", "dollars", "cost, estimated")]
     for row in rows:
         if row["section"] == "cost":

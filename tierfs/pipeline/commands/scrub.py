@@ -23,12 +23,12 @@ def scrub(session: Session, paths: Sequence[str], job: Job) -> None:
     """Check every byte of every copy in both tiers.
 
     Checks segments at and below PATHs; without a PATH, the whole store. Prints a row for each run of bytes that is
-    damaged, missing, not reachable, or not seen: local copies are checked by executors that see the store's directory.
-    Nothing is changed; tierfs check --repair repairs.
+    damaged, missing, not reachable, or not visible: only executors that see the store's directory check local copies.
+    Nothing is changed; to repair: tierfs check --repair.
 
     \b
     Exit codes:
-       0  all copies were read and are good
+       0  all copies were read and are valid
       11  no damage, but some copies could not be checked
       74  a copy is damaged or missing
     """
@@ -51,13 +51,13 @@ def _scrubbed(sums: Mapping[str, Any]) -> str:
     lines = [f"checked {output.count(sums['segments'], 'segment')}: {tiers} ({output.duration(seconds)}, {per_second})"]
     if sums["damaged_bytes"]:
         damaged = output.size(sums["damaged_bytes"])
-        lines.append(f"{damaged} damaged or missing; repair with: tierfs check --read --repair")
+        lines.append(f"{damaged} damaged or missing; to repair: tierfs check --read --repair")
     if sums["absent_objects"]:
-        lines.append(f"{output.count(sums['absent_objects'], 'object')} of ledgers without bytes missing or damaged")
+        lines.append(f"{output.count(sums['absent_objects'], 'object')} of empty ledgers missing or damaged")
     if sums["unreachable_objects"]:
-        lines.append(f"not checked: {output.count(sums['unreachable_objects'], 'object')} that are not reachable")
+        lines.append(f"not checked: {output.count(sums['unreachable_objects'], 'object')} not reachable")
     if sums["unseen_bytes"]:
-        lines.append(f"not checked: {output.size(sums['unseen_bytes'])} that executors do not see")
+        lines.append(f"not checked: {output.size(sums['unseen_bytes'])} not visible to executors")
     if sums["unreachable_bytes"]:
         lines.append(f"not checked: {output.size(sums['unreachable_bytes'])} in places that are not reachable")
-    return "\n".join(lines if len(lines) > 1 else [*lines, "all right"])
+    return "\n".join(lines if len(lines) > 1 else [*lines, "no problem"])

@@ -52,8 +52,8 @@ def unpacked(pieces: Iterator[FetchedPiece], codec: str, name: str, block_bytes:
                 block = stream.read(block_bytes)
             except OSError as exc:
                 raise DataLoss(
-                    f"segment {names.printable(name)} is not whole, or no {codec}: {exc}",
-                    remedy="set the option compression to none to read its bytes as lines",
+                    f"segment {names.printable(name)} is truncated, or not valid {codec}: {exc}",
+                    remedy="set the option compression to none to read the raw bytes as lines",
                 ) from exc
             if not block:
                 return

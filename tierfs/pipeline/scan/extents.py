@@ -214,8 +214,8 @@ def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Un
     if not piece.candidates and len(priority.tiers) == 1:
         tier = priority.tiers[0].name.lower()
         return Unavailable(
-            f"{where} are not in the {tier} tier, and the read priority is {priority}",
-            remedy="read with another readPriority",
+            f"{where} are not in the {tier} tier, but the read priority is {priority}",
+            remedy="set another readPriority",
         )
     return DataLoss(f"{where} are lost", remedy="run: tierfs check")
 
@@ -234,7 +234,7 @@ class ScannedStore:
         for record in self.locations:
             if record.id == location_id:
                 return record
-        raise NotFound(f"location {location_id} is unknown to this scan")
+        raise NotFound(f"unknown location {location_id}")
 
 
 class PlaceConnections:

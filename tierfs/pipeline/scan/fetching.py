@@ -234,13 +234,13 @@ class ScanFetcher:
             return Unavailable(
                 f"segment {name}: bytes from {copy.range.start} on are only in {self._place.path}, "
                 f"which this executor cannot read: {error}",
-                remedy="set the option tail to offload or to cold-only, or let executors see the store's directory",
+                remedy="set the option tail to offload or cold-only, or make the directory visible to executors",
             )
         if isinstance(error, BlockDiffers):
             return DataLoss(f"segment {name}: {error}", remedy=error.remedy)
         if isinstance(error, NotFound):
             return DataLoss(
-                f"segment {name}: {error}", remedy="make the data frame again: the segment may have changed since"
+                f"segment {name}: {error}", remedy="create the data frame again: the segment may have changed"
             )
         return error
 

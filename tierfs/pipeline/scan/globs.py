@@ -27,7 +27,7 @@ def masked(pattern: str) -> str:
     def mask(escape: re.Match[str]) -> str:
         if not escape[1]:
             raise InvalidRequest(
-                f"{printable(pattern)} ends with a backslash that escapes nothing", remedy="write two for the character"
+                f"{printable(pattern)} ends with a single backslash", remedy="write \\\\ for a backslash"
             )
         return _MASKS.get(escape[1], escape[1])
 
@@ -53,12 +53,12 @@ def expanded(pattern: str) -> list[str]:
             braces = _BRACES.search(pattern_)
             if braces is None:
                 if "{" in pattern_:
-                    raise InvalidRequest(f"{printable(unmasked(pattern))}: a brace is not closed")
+                    raise InvalidRequest(f"{printable(unmasked(pattern))}: missing closing brace")
                 grown.append(pattern_)
                 continue
             grown += [pattern_[: braces.start()] + part + pattern_[braces.end() :] for part in braces[1].split(",")]
         if len(grown) > _MOST_BRACES:
-            raise InvalidRequest(f"{printable(unmasked(pattern))} stands for more than {_MOST_BRACES} patterns")
+            raise InvalidRequest(f"{printable(unmasked(pattern))} expands to more than {_MOST_BRACES} patterns")
         patterns = grown
     return patterns
 

@@ -118,7 +118,7 @@ def checked(lines: Lines, segment: str) -> Lines:
     bad = int(np.argmin(good))
     raise DataLoss(
         f"segment {segment}: the line at byte {lines.offsets[bad].as_py()} is not UTF-8",
-        remedy="set the option encoding, or mode to PERMISSIVE or DROPMALFORMED",
+        remedy="set the option encoding, or set mode to PERMISSIVE or DROPMALFORMED",
     )
 
 

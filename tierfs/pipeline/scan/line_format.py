@@ -50,7 +50,7 @@ class Separator:
         if option is None:
             return cls()
         if not option:
-            raise InvalidRequest("lineSep is empty", remedy="leave it out: LF, CRLF and CR end lines then")
+            raise InvalidRequest("lineSep is empty", remedy="omit it: lines then end with LF, CRLF or CR")
         return cls(option.encode(encoding))
 
     @property
@@ -109,10 +109,12 @@ def require_encoding(encoding: str) -> str:
     try:
         same = "\r\n".encode(encoding) == _CRLF
     except LookupError as exc:
-        raise InvalidRequest(f"{encoding} is an unknown encoding", remedy="set encoding, such as utf-8") from exc
+        raise InvalidRequest(
+            f"unknown encoding {encoding}", remedy="set encoding to a known one, such as utf-8"
+        ) from exc
     if not same:
         raise InvalidRequest(
-            f"lines of {encoding} cannot be found by their bytes", remedy="read type bytes, or the path of a mount"
+            f"line splitting does not support the encoding {encoding}", remedy="read type bytes, or the path of a mount"
         )
     return encoding.lower().replace("_", "-")
 

@@ -159,6 +159,6 @@ class _Parser:
 
     def _wrong(self) -> InvalidRequest:
         return InvalidRequest(
-            f"the option partitionFilter is {printable(self._text)!r}",
-            remedy="it must be conditions on directories joined by AND: day >= '2031-01-01' AND hour IN (7, 8)",
+            f"invalid value {printable(self._text)!r} for option partitionFilter",
+            remedy="expected conditions on directories, joined by AND: day >= '2031-01-01' AND hour IN (7, 8)",
         )

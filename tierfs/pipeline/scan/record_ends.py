@@ -90,7 +90,7 @@ class LineEnds(ByteEnds):
     def _require_plain(self, listed: ListedSegment) -> None:
         if self._form.codec_of(listed.path) is not None:
             raise InvalidRequest(
-                f"segment {printable(listed.path)} is compressed by its name, and a stream reads it as it grows",
+                f"segment {printable(listed.path)} has a name of a compressed file; streams do not support compression",
                 remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
             )
 

@@ -90,7 +90,7 @@ def _copies(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[Cop
         try:
             for piece in pieces(metadata, segment.id):
                 if piece.placed is None:
-                    yield _fault(segment, piece.range, Fault.MISSING, "no tier holds these bytes")
+                    yield _fault(segment, piece.range, Fault.MISSING, "no tier has these bytes")
                 elif not piece.placed.chunk.lost:
                     yield _copy(metadata, segment, piece, lean.of(piece.placed))
         except DataLoss as exc:

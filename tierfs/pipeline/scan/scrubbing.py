@@ -136,7 +136,7 @@ class CopyChecks:
     def _check_alone(self, copy: CopyPiece) -> Checked:
         """Check one piece. Bad bytes count if they appear twice: the transfer may have damaged them once."""
         if copy.placed.object.tier is Tier.LOCAL and not self._sees_store:
-            why = f"this executor does not see {self._place.path}"
+            why = f"{self._place.path} is not visible to this executor"
             return Checked(copy.piece, (copy.piece.range,), why, fault=Fault.UNSEEN)
         checked = self._copies.check(copy.piece, copy.placed)
         if not checked.bad or checked.fault is not Fault.DAMAGED:
@@ -152,7 +152,7 @@ class CopyChecks:
         if placed.object.tier is Tier.COLD:
             return "" if placed.object.foreign else None
         files = self._connections.files(self._place)
-        return None if files.is_mounted else f"{files.root} is not reachable: it is not a chunk directory"
+        return None if files.is_mounted else f"{files.root} is not a reachable chunk directory"
 
 
 def report_of(results: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:

@@ -123,8 +123,8 @@ def table_directories(txn: ReadTransaction, selection: Selection, base: str | No
             top = root if base is None else base
             if base and root != base and not root.startswith(f"{base}/"):
                 raise InvalidRequest(
-                    f"basePath is {printable(base)}, and {printable(root) or '/'} is not below it",
-                    remedy="name the directory that holds the table's first column=value directories",
+                    f"{printable(root) or '/'} is not below the basePath {printable(base)}",
+                    remedy="set basePath to the directory that contains the table's first column=value directories",
                 )
             for name, _ in _below(txn, selection, entry, root):
                 if selection.takes(name):
@@ -143,15 +143,15 @@ def explain_nothing(txn: ReadTransaction, selection: Selection) -> None:
     unknown = next((condition.column for condition in selection.conditions if condition.column not in known), None)
     if unknown is not None and known:
         raise InvalidRequest(
-            f"no directory is named {printable(unknown)}=…, as partitionFilter wants",
+            f"partitionFilter uses {printable(unknown)}, but no directory has a name {printable(unknown)}=…",
             remedy=f"the columns of directories are {', '.join(map(printable, sorted(columns)))}",
         )
     roots = [match for path in selection.paths for match in _matches(txn, path)]
     below = [_only_directories(txn, entry) for _, entry in roots]
     if all(below) and not selection.recursive:
         raise InvalidRequest(
-            f"{printable(roots[0][0]) or '/'} holds no segments, only directories such as {printable(below[0])}",
-            remedy="set recursiveFileLookup to true, or name the directories, also by a glob: DIRECTORY/*",
+            f"{printable(roots[0][0]) or '/'} has no segments, only directories such as {printable(below[0])}",
+            remedy="set recursiveFileLookup to true, or specify the directories, also by a glob: DIRECTORY/*",
         )
 
 
@@ -173,11 +173,11 @@ def _matches(txn: ReadTransaction, path: str) -> list[tuple[str, Entry]]:
         name = globs.unmasked(pattern)
         entry = directories.find(txn, name)
         if entry is None:
-            raise NotFound(f"{printable(name)} does not exist in the store", remedy="look with: tierfs ls")
+            raise NotFound(f"{printable(name)} does not exist in the store", remedy="to list names: tierfs ls")
         return [(names.join(names.split(name)), entry)]
     matches = [match for glob in globs.expanded(pattern) for match in _walk(txn, glob)]
     if not matches:
-        raise NotFound(f"nothing in the store matches {printable(path)}", remedy="look with: tierfs ls")
+        raise NotFound(f"nothing in the store matches {printable(path)}", remedy="to list names: tierfs ls")
     return matches
 
 

@@ -37,7 +37,7 @@ from tierfs.pipeline.scan.stream_plan import (
 from tierfs.pipeline.scan.stream_shares import NO_LIMIT, Limits, Rounds, advance_fairly
 
 log = logging.getLogger(__name__)
-_REMEDY = "set failOnDataLoss to false to go on without it, or begin with a new checkpoint location"
+_REMEDY = "set failOnDataLoss to false to continue without the lost data, or use a new checkpoint location"
 
 # Segments that a message names at most.
 _NAMED = 5
@@ -220,7 +220,7 @@ class Stream:
     def _report(self, lost: Sequence[str]) -> None:
         """Fail for the first loss, or report each one once."""
         if lost and self._read.fail_on_data_loss:
-            more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
+            more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise DataLoss(f"{lost[0]}{more}", remedy=_REMEDY)
         for text in lost:
             if text not in self._told:
@@ -234,5 +234,5 @@ def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, parts: Seq
     gone = sorted(birth for birth in start.open.keys() | end.open.keys() if birth not in present)
     named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""
     if size_bytes < 0:
-        return f"a batch that is read again has {-size_bytes} bytes more than before: a segment was unsealed meanwhile"
-    return f"{size_bytes} bytes of a batch are gone{named}: a segment was deleted or cut meanwhile"
+        return f"a repeated batch has {-size_bytes} more bytes than before: a segment was unsealed meanwhile"
+    return f"{size_bytes} bytes of a batch are missing{named}: a segment was deleted or truncated meanwhile"

@@ -20,7 +20,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, SegmentId
 
 VERSION = 1
-_NEW_CHECKPOINT = "begin with a new checkpoint location"
+_NEW_CHECKPOINT = "use a new checkpoint location"
 NOWHERE: Mapping[int, JoinedAway] = {}
 
 
@@ -59,7 +59,8 @@ class StreamOffset:
         version = saved.get("v")
         if isinstance(version, int) and version > VERSION:
             raise InvalidRequest(
-                f"the checkpoint has offsets of version {version}, this tierfs reads {VERSION}", remedy="upgrade tierfs"
+                f"the checkpoint has offsets of version {version}, but this tierfs supports only {VERSION}",
+                remedy="upgrade tierfs",
             )
         try:
             return cls(
@@ -71,14 +72,14 @@ class StreamOffset:
                 unsealed=_count(saved["unsealed"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
+            raise InvalidRequest("the checkpoint has no tierfs offset", remedy=_NEW_CHECKPOINT) from exc
 
     def require_read(self, read: str) -> None:
         """Raise InvalidRequest if the checkpoint is of another read."""
         if self.read != read:
             raise InvalidRequest(
-                f"the checkpoint is of a stream that reads {self.read}, and this one reads {read}",
-                remedy=f"set the paths and options as they were, or {_NEW_CHECKPOINT}",
+                f"the checkpoint belongs to a stream that reads {self.read}, but this stream reads {read}",
+                remedy=f"use the previous paths and options, or {_NEW_CHECKPOINT}",
             )
 
 
@@ -100,7 +101,7 @@ class JoinedAway:
         """Return the loss if it was not read to its end."""
         if position >= self.length:
             return []
-        name, target = printable(self.name) or "one of several", printable(self.target)
+        name, target = printable(self.name) or "with unknown name", printable(self.target)
         return [
             f"segment {name}, read up to {position} of {self.length}, was concatenated to {target}, which is not read"
         ]
@@ -231,8 +232,8 @@ def cut_around(
         if position < skipped.start or not cutter.ends_at(segment, skipped.end):
             raise DataLoss(
                 f"segment {printable(segment.path)}: its bytes {skipped.start} to {skipped.end} were read before "
-                "they were concatenated to it, and a line crosses their end or their beginning",
-                remedy=f"end segments with a line end before concat; now {_NEW_CHECKPOINT}",
+                "they were concatenated to it, and a line crosses their start or end",
+                remedy=f"end segments with a line end before a concat; now {_NEW_CHECKPOINT}",
             )
         position = skipped.end
     left = None if budget is None else budget - size_bytes
@@ -279,10 +280,10 @@ def reconcile(
     """
     if start.store != store_id:
         fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
-        return fresh, [f"the checkpoint is of store {start.store}, and this is {store_id}"]
+        return fresh, [f"the checkpoint belongs to store {start.store}, not to this store, {store_id}"]
     if start.done >= next_id:
         return replace(start, done=next_id - 1), [
-            f"the store is older than the checkpoint: number {start.done} was not given to a segment yet"
+            f"the store is older than the checkpoint: it has no segment number {start.done} yet"
         ]
     by_birth = {segment.birth: segment for segment in listed}
     kept, lost = dict(start.open), list(_changed_again(start, listed))
@@ -296,16 +297,16 @@ def reconcile(
             lost += elsewhere[birth].unread(position)
         elif segment is None:
             name = next((printable(old.path) for old in before if old.birth == birth), str(birth))
-            lost.append(f"segment {name}, read up to {position}, was deleted: what came behind it is not read")
+            lost.append(f"segment {name}, read up to {position}, was deleted: its later bytes are not read")
             del kept[birth]
         elif position < segment.start:
             lost.append(
-                f"segment {printable(segment.path)} begins at {segment.start} now, and was read up to {position}"
+                f"segment {printable(segment.path)} now starts at {segment.start}, but was read up to {position}"
             )
             kept[birth] = segment.start
         elif position > segment.length:
             lost.append(
-                f"segment {printable(segment.path)} ends at {segment.length} now, and was read up to {position}"
+                f"segment {printable(segment.path)} now ends at {segment.length}, but was read up to {position}"
             )
             kept[birth] = segment.length
     return (replace(start, open=kept) if kept != start.open else start), lost
@@ -383,9 +384,9 @@ def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
 
 
 def _appended_before(join: Join, target: ListedSegment) -> str:
-    name, path = printable(join.name) or "one of several", printable(target.path)
+    name, path = printable(join.name) or "with unknown name", printable(target.path)
     return (
-        f"segment {name} was unsealed after its end was read, and concatenated to {path}: what was appended is not read"
+        f"segment {name} was unsealed after its end was read, and concatenated to {path}: appended bytes are not read"
     )
 
 
@@ -402,6 +403,6 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
             continue
         path = printable(segment.path)
         if not segment.sealed:
-            yield f"segment {path} was unsealed after its end was read, or restored: what was appended is not read"
+            yield f"segment {path} was unsealed after its end was read, or restored: appended bytes are not read"
         elif segment.unsealed_id > start.unsealed:
-            yield f"segment {path} was unsealed, or restored, and sealed again: what was appended is not read"
+            yield f"segment {path} was unsealed, or restored, and sealed again: appended bytes are not read"

@@ -41,7 +41,7 @@ class TaskPatience:
             since_s = self._since_s  # another thread may have an answer meanwhile
             if since_s is None:
                 since_s = self._since_s = now_s
-                log.warning("waiting up to %g s for a tier that does not answer: %s", DEADLINE_S, error)
+                log.warning("waiting up to %g s for a tier that does not respond: %s", DEADLINE_S, error)
         return now_s - since_s < DEADLINE_S and not self._ended.wait(random.uniform(0, _LONGEST_PAUSE_S))
 
     def end(self) -> None:

@@ -15,6 +15,6 @@ def require_kept(options: Mapping[str, str]) -> None:
     given = {name.lower() for name in options}
     if "provider" in given or any(name.startswith("option.") for name in given):
         raise InvalidRequest(
-            "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path",
-            remedy="CREATE TEMPORARY VIEW … USING tierfs OPTIONS (…), or name its columns and query it WITH (path = …)",
+            "Spark's catalog does not keep options of a tierfs table, so a read cannot find its path",
+            remedy="CREATE TEMPORARY VIEW … USING tierfs OPTIONS (…), or list its columns and query it WITH (path = …)",
         )

@@ -73,8 +73,8 @@ def full_schema(row_type: RowType, directories: Mapping[str, DataType]) -> Struc
     for name in directories:
         if name.lower() in known:
             raise InvalidRequest(
-                f"directories {printable(name)}=… make a column that rows of type {row_type} have themselves",
-                remedy="name the columns by a schema, or set recursiveFileLookup to true",
+                f"directories {printable(name)}=… would add a column that rows of type {row_type} already have",
+                remedy="give a schema, or set recursiveFileLookup to true",
             )
     return StructType([StructField(name, kind) for name, kind in {**known, **directories}.items()])
 
@@ -91,7 +91,7 @@ def require_columns(row_type: RowType, schema: StructType) -> None:
         if kind is not None and field.dataType != kind:
             raise InvalidRequest(
                 f"the column {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}",
-                remedy="cast it afterwards",
+                remedy="read it as that type, and cast it afterwards",
             )
 
 

@@ -45,6 +45,6 @@ def require_spark(version: tuple[int, int], what: str, instead: str) -> None:
     """Raise InvalidRequest, with another way to do it, if this Spark is older."""
     if version > SPARK:
         raise InvalidRequest(
-            f"{what} needs PySpark {version[0]}.{version[1]}, and this is {pyspark.__version__}",
+            f"{what} needs PySpark {version[0]}.{version[1]}; installed is {pyspark.__version__}",
             remedy=f"{instead}, or upgrade PySpark",
         )

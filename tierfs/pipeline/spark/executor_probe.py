@@ -127,7 +127,7 @@ def cold_error(question: Mapping[str, Any]) -> str:
         location = LocationRecord(**question["location"])
         storage = Place(location, Path(question["store"]), ColdSettings(**question["cold"])).open()
         try:
-            return "" if next(storage.list(JOURNAL_PREFIX), None) is not None else "it holds no journal of a store"
+            return "" if next(storage.list(JOURNAL_PREFIX), None) is not None else "it contains no journal of a store"
         finally:
             storage.close()
     except Exception as exc:  # whatever an older tierfs or its environment raises is the answer

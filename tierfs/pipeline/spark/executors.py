@@ -40,7 +40,7 @@ _SETTINGS = {
 
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
 _OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^,\n]*)")
-_SAME_PYTHON = "install the same Python there, or name one that every executor has: export PYSPARK_PYTHON=PATH"
+_SAME_PYTHON = "install the same Python there, or use one that every executor has: export PYSPARK_PYTHON=PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
             return stable
         if not stable and now_s - started_s > limit_s:
             raise Unavailable(
-                f"{master} answers, but started no executor within {limit_s:g} s",
-                remedy="free cores and memory on its workers, or ask for less: spark.executor.memory in "
+                f"{master} responds, but started no executor within {limit_s:g} s",
+                remedy="free cores and memory on its workers, or request less: spark.executor.memory in "
                 "conf/spark-defaults.conf",
             )
         time.sleep(_STEP_S)

@@ -116,8 +116,8 @@ class ReadOptions:
         where, paths, base = _paths(given)
         if given.flag("ignoreMissingFiles"):
             raise InvalidRequest(
-                "a read cannot pass over missing bytes: a table that is shorter than its segments would look whole",
-                remedy="leave ignoreMissingFiles out, and read again what was deleted meanwhile, or stream it",
+                "ignoreMissingFiles is not supported: a truncated table would look complete",
+                remedy="omit it; if segments were deleted meanwhile, read again, or use a stream",
             )
         zone, conditions = given.zone("timeZone"), given.text("partitionFilter")
         selection = Selection(
@@ -136,7 +136,7 @@ class ReadOptions:
         )
         block_bytes = given.size("blockBytes", MIB)
         if not 0 < block_bytes <= _MOST_BLOCK_BYTES:
-            raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="leave it out: it is 1 MiB then")
+            raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="omit it for the default, 1 MiB")
         bounds = Bounds(
             *(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")),
             *(given.moment_ms(name, zone) for name in ("startingTimestamp", "endingTimestamp")),
@@ -174,12 +174,12 @@ class Given:
                 continue
             if any(part in name for part in _CREDENTIALS):
                 raise InvalidRequest(
-                    f"the option {printable(name)} is refused: options end up in logs and plans",
-                    remedy="set profile, or what botocore reads: AWS_PROFILE, ~/.aws, a role",
+                    f"the option {printable(name)} is refused: options appear in logs and plans",
+                    remedy="set profile, or use a source that botocore reads: AWS_PROFILE, ~/.aws, a role",
                 )
             spelling = next(given for given in options if given.lower() == name)
             raise InvalidRequest(
-                f"tierfs has no option {printable(spelling)}",
+                f"unknown option {printable(spelling)}",
                 remedy=unknown_options.remedy_for(spelling, known, STREAM_OPTIONS),
             )
 
@@ -264,7 +264,7 @@ class Given:
 
     def _wrong(self, name: str, wanted: str) -> InvalidRequest:
         return InvalidRequest(
-            f"the option {name} is {printable(self.text(name) or '')!r}", remedy=f"it must be {wanted}"
+            f"invalid value {printable(self.text(name) or '')!r} for option {name}", remedy=f"expected {wanted}"
         )
 
 
@@ -272,7 +272,10 @@ def store_options(given: Given, store: str | None = None) -> StoreOptions:
     """Return the store options; `store` is named by a path. Raises InvalidRequest if an option names another one."""
     named = given.text("store")
     if store is not None and named is not None and store != named:
-        raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
+        raise InvalidRequest(
+            f"the path is in the store {store}, but the option store is {named}",
+            remedy="set either the path or the option store, not both",
+        )
     return StoreOptions(named or store, given.text("endpointUrl"), given.text("region"), given.text("profile"))
 
 
@@ -283,14 +286,16 @@ def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:
     paths = json.loads(several) if several is not None else [] if single is None else [single]
     if not paths or not all(paths):
         raise InvalidRequest(
-            "no path is named to read",
-            remedy="write load(PATH), OPTIONS (path 'PATH') of a view, WITH (path = 'PATH') of a table; / is the root",
+            "no input path given",
+            remedy="use load(PATH); in SQL, OPTIONS (path 'PATH') or WITH (path = 'PATH'); / is the root",
         )
     base = given.text("basePath")
     split = [split_url(path) for path in (*paths, *(() if base is None else (base,)))]
     stores = {store for store, _ in split if store is not None}
     if len(stores) > 1:
-        raise InvalidRequest("the paths are of several stores", remedy="read each by itself, and use union")
+        raise InvalidRequest(
+            "the paths belong to several stores", remedy="read each store separately, and combine them by union"
+        )
     named = [name for _, name in split]
     return (
         store_options(given, next(iter(stores), None)),
@@ -317,7 +322,7 @@ def _priority(text: str | None) -> ReadPriority | None:
     except ValueError as exc:
         wanted = ", ".join(priority.value for priority in ReadPriority)
         raise InvalidRequest(
-            f"the option readPriority is {printable(text or '')!r}", remedy=f"it is one of {wanted}"
+            f"invalid value {printable(text or '')!r} for option readPriority", remedy=f"expected one of {wanted}"
         ) from exc
 
 

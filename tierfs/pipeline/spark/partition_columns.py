@@ -66,15 +66,15 @@ def texts_of(directories: Iterable[str]) -> PartitionTexts:
             continue
         if len(set(columns)) < len(columns):
             raise InvalidRequest(
-                f"the directory {printable(directory)} names a column twice", remedy="set recursiveFileLookup to true"
+                f"the directory {printable(directory)} has a column twice", remedy="set recursiveFileLookup to true"
             )
         if first is None:
             first, shown = columns, directory
             spelling = {column.lower(): column for column, _ in values}
         if columns != first:
             raise InvalidRequest(
-                f"directories name different columns: {printable(shown)} and {printable(directory)}",
-                remedy="choose some by a glob and basePath, or set recursiveFileLookup to true, which makes no columns",
+                f"directories have different columns: {printable(shown)} and {printable(directory)}",
+                remedy="select some by a glob and basePath, or set recursiveFileLookup to true, which adds no columns",
             )
         for column, value in values:
             by_column[spelling[column.lower()]].add(value)
@@ -111,8 +111,8 @@ def converted(convert: Callable[[str], object], column: str, text: str, kind: Da
         return convert(text)
     except ValueError:
         raise InvalidRequest(
-            f"the directory {printable(column)}={printable(text)} is no {kind.simpleString()}",
-            remedy=f"name the columns by a schema in which {printable(column)} is a string",
+            f"the value of directory {printable(column)}={printable(text)} is not a valid {kind.simpleString()}",
+            remedy=f"give a schema in which {printable(column)} is a string",
         ) from None
 
 
@@ -204,7 +204,8 @@ def converter(kind: DataType, zone: tzinfo = UTC) -> Callable[[str], object]:
         return _CONVERTERS[type(kind)]
     except KeyError:
         raise InvalidRequest(
-            f"a directory's value cannot be {kind.simpleString()}", remedy="read it as string, and cast it afterwards"
+            f"a column of directories cannot have the type {kind.simpleString()}",
+            remedy="read it as string, and cast it afterwards",
         ) from None
 
 

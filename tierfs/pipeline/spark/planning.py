@@ -158,8 +158,8 @@ def finding_times(store: Store, options: ReadOptions) -> Iterator[PlaceIn]:
             place = offset_at(store.metadata, segment, time_ms, reading(segment))
             if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and place.entry_id is None:
                 raise InvalidRequest(
-                    f"the entries of {printable(path)} are not Pulsar's, so that they have no times",
-                    remedy="give their ids: startEntry, endEntry",
+                    f"the entries of {printable(path)} have no times: they are not Pulsar's",
+                    remedy="use entry ids: startEntry, endEntry",
                 )
             return place
 
@@ -198,18 +198,18 @@ def _pinned(
     for path, segment in select(txn, options.selection):
         if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and segment.kind is not SegmentKind.LEDGER:
             raise InvalidRequest(
-                f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
+                f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or specify only ledgers"
             )
         codec = options.lines.codec_of(path) if options.row_type is RowType.LINES else None
         if codec in UNREAD_CODECS.values():
             raise InvalidRequest(
-                f"segment {printable(path)} is compressed by its name, and tierfs does not read Hadoop's {codec}",
+                f"segment {printable(path)} has a name of a compressed file; tierfs does not read Hadoop's {codec}",
                 remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
             )
         if codec is not None and options.bounds.cuts_bytes:
             raise InvalidRequest(
-                f"segment {printable(path)} is compressed by its name, and read from its beginning only",
-                remedy="leave startOffset, startingTimestamp and their ends out, or set compression to none",
+                f"segment {printable(path)} has a name of a compressed file, which can be read only from its start",
+                remedy="omit startOffset, startingTimestamp and their ends, or set compression to none",
             )
         bounds = _in_segment(options.bounds, path, segment, place_in)
         pinned = _pin(txn, pinner, path, segment, reach_of(options), bounds)

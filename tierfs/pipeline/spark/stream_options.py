@@ -67,7 +67,9 @@ class StreamOptions:
         read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
         _require_endless(read)
         if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
-            raise InvalidRequest("a stream begins at startingTimestamp or at the latest offset", remedy="give one")
+            raise InvalidRequest(
+                "startingTimestamp and startingOffsets = latest are mutually exclusive", remedy="set one of them"
+            )
         return cls(read, pace)
 
     def stream_read(self) -> StreamRead:
@@ -91,24 +93,25 @@ def _require_endless(read: ReadOptions) -> None:
         raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
     if read.bounds.end_ms is not None:
         raise InvalidRequest(
-            "a stream has no end, so no endingTimestamp", remedy="read a batch with spark.read, or filter rows"
+            "endingTimestamp is not supported for streams", remedy="read a batch with spark.read, or filter rows"
         )
     if replace(read.bounds, start_ms=None) != Bounds():
         raise InvalidRequest(
-            "a stream has no startOffset, startEntry, nor their ends", remedy="set startingOffsets or startingTimestamp"
+            "startOffset, startEntry and their ends are not supported for streams",
+            remedy="set startingOffsets or startingTimestamp",
         )
     if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
         raise InvalidRequest(
-            "a stream cannot choose segments by modifiedAfter or modifiedBefore: it would pass those that change later",
-            remedy="leave them out, and filter rows",
+            "modifiedAfter and modifiedBefore are not supported for streams: later changes would be skipped",
+            remedy="omit them, and filter rows",
         )
     if read.lines.whole:
         raise InvalidRequest(
-            "a stream cannot read segments as one line: they grow", remedy="leave wholetext out, or read a batch"
+            "wholetext is not supported for streams: segments grow", remedy="omit it, or read a batch with spark.read"
         )
     if read.tail is Tail.ERROR:
         raise InvalidRequest(
-            "a stream cannot refuse bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
+            "a stream cannot fail on bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
         )
 
 

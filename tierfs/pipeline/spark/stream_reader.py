@@ -157,7 +157,7 @@ class _Opened:
             try:
                 refresh_source(store)
             except Unavailable as exc:
-                log.warning("nothing new is read: %s", exc)
+                log.warning("no new data is read: %s", exc)
         elif self.options.read.tail is Tail.OFFLOAD and not store.is_replica:
             transaction = store.metadata.last_transaction_id()
             if transaction != self._offloaded:

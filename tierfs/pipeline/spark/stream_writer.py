@@ -61,7 +61,7 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             return self._options.application
         query_id = next((result.query_id for result in done if result.query_id), None)
         if query_id is None:
-            raise InvalidRequest("Spark does not give the query's id", remedy="name it: option txnAppId")
+            raise InvalidRequest("Spark does not provide the query's id", remedy="set the option txnAppId")
         return f"spark query {query_id}"
 
     def _require_newest(self, application: str, batch: int) -> None:
@@ -72,7 +72,7 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             if not driver.is_committed(store, application, batch + 1):
                 return
         raise Conflict(
-            f"batch {batch + 1} of {printable(application)} was committed before, and here comes batch {batch}: the "
-            "checkpoint is a new or an older one",
-            remedy="write with another txnAppId, or take the checkpoint that belongs to it",
+            f"batch {batch} of {printable(application)} arrived after batch {batch + 1} was committed: the checkpoint "
+            "is new or older",
+            remedy="set another txnAppId, or use the checkpoint that belongs to it",
         )

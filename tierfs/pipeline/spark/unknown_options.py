@@ -34,7 +34,7 @@ def remedy_for(name: str, known: Sequence[str], of_streams: Sequence[str]) -> st
     """Return what to do about an option that is unknown here: drop it, or use the one that means it."""
     if name.lower() in {option.lower() for option in of_streams}:
         return (
-            "it is for streams (readStream); a batch begins at startOffset, startEntry or startingTimestamp, "
+            "it is for streams (readStream); a batch starts at startOffset, startEntry or startingTimestamp, "
             "and reads all up to endOffset, endEntry or endingTimestamp"
         )
     meant = _SAME.get(name.lower())

@@ -45,7 +45,7 @@ class Columns:
         if len(rest) != 1:
             given = ", ".join(map(printable, rest)) or "none"
             raise InvalidRequest(
-                f"rows of type {options.row_type} are one column, {name}, besides {SEGMENT} or keyColumn, not {given}",
+                f"rows of type {options.row_type} need a column {name} and maybe {SEGMENT} or keyColumn, not {given}",
                 remedy=f"select or concatenate to one: df.select(to_json(struct('*')).alias('{name}'))",
             )
         at, kind = fields[rest[0]]
@@ -67,7 +67,7 @@ class Columns:
         keys = batch.column(self.key)
         if keys.null_count:
             name = printable(batch.schema.names[self.key])
-            raise InvalidRequest(f"a row has no {name}, so it has no place", remedy="filter or fill such rows")
+            raise InvalidRequest(f"a row has no {name}, so its target is unknown", remedy="filter or fill such rows")
         encoded = keys.dictionary_encode()
         named, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         if len(named) == 1:
@@ -106,12 +106,12 @@ def _key(options: WriteOptions, fields: dict[str, tuple[int, DataType]], *, stre
         name = SEGMENT
         if stream:
             raise InvalidRequest(
-                f"a stream makes new segments with each batch, so that a column {SEGMENT} cannot name them",
+                f"a column {SEGMENT} is not supported for streams: each batch creates new segments",
                 remedy=f".option('keyColumn', '{SEGMENT}') writes into directories of these names",
             )
     if name not in fields:
         raise InvalidRequest(
-            f"there is no column {printable(name)}, which keyColumn names", remedy=f"there are {_listed(fields)}"
+            f"no column {printable(name)}, which is set as keyColumn", remedy=f"columns: {_listed(fields)}"
         )
     if not isinstance(fields[name][1], StringType):
         raise _wrong_type(name, fields[name][1], "string")

@@ -48,14 +48,14 @@ class WriteOptions:
         for name in _READ_ONLY:
             if name.lower() in (given.lower() for given in options):
                 raise InvalidRequest(
-                    f"the option {name} is for reading by URL; a write goes to the bucket of its store",
-                    remedy="leave it out",
+                    f"the option {name} is only for reads by URL; a write uses the bucket of its store",
+                    remedy="omit it",
                 )
         given = Given(options, _STREAM_OPTIONS if stream else _WRITE_OPTIONS)
         where, into = _into(given)
         row_type = given.choice("type", RowType, RowType.LINES)
         if row_type not in _TYPES:
-            raise InvalidRequest(f"rows of type {row_type} cannot be written", remedy="type is lines or bytes")
+            raise InvalidRequest(f"rows of type {row_type} cannot be written", remedy="set type to lines or bytes")
         application, version = _transaction(given, stream=stream)
         return cls(
             where=where,
@@ -74,21 +74,28 @@ def _into(given: Given) -> tuple[StoreOptions, str]:
     """Return the store and the directory: of `save(PATH)`, which may be a tierfs:// URL, or of the option into."""
     path, into = given.text("path"), given.text("into")
     if (path is None) == (into is None):
-        wrong = "no directory is named to write into" if path is None else "save(PATH) and the option into name two"
+        wrong = (
+            "no target directory given"
+            if path is None
+            else "save(PATH) and the option into specify different directories"
+        )
         raise InvalidRequest(
-            wrong, remedy='name one: .save("DIRECTORY") or .option("into", "DIRECTORY"), / is the root'
+            wrong, remedy='use one of them: .save("DIRECTORY") or .option("into", "DIRECTORY"); / is the root'
         )
     store, name = split_url(path or into or "")
     store = store or given.text("store")
     url = next((text for text in (name, store or "") if "://" in text), None)
     if url is not None:
         raise InvalidRequest(
-            f"{printable(url)} is a URL, and a store that is opened by its URL is read-only",
-            remedy="name the store that owns the bucket by its directory: .option('store', DIRECTORY)",
+            f"{printable(url)} is a URL; a store opened by its URL is read-only",
+            remedy="use the directory of the store that owns the bucket: .option('store', DIRECTORY)",
         )
     named = given.text("store")
     if named is not None and named != store:
-        raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
+        raise InvalidRequest(
+            f"the path is in the store {store}, but the option store is {named}",
+            remedy="set either the path or the option store, not both",
+        )
     return StoreOptions(store, None, None, None), names.join(names.split(name))
 
 
@@ -96,10 +103,12 @@ def _separator(given: Given, row_type: RowType) -> bytes:
     text = given.text("lineSep")
     if row_type is RowType.BYTES:
         if text is not None:
-            raise InvalidRequest("rows of type bytes have no lineSep", remedy="leave it out, or write type lines")
+            raise InvalidRequest(
+                "lineSep is not supported for rows of type bytes", remedy="omit it, or write type lines"
+            )
         return b""
     if text == "":
-        raise InvalidRequest("lineSep is empty", remedy="name one, or leave it out: lines end with LF then")
+        raise InvalidRequest("lineSep is empty", remedy="set one, or omit it: lines then end with LF")
     return (text or "\n").encode()
 
 
@@ -111,9 +120,11 @@ def _transaction(given: Given, *, stream: bool) -> tuple[str | None, int | None]
         return application, None
     if application is None or text is None:
         missing = "txnAppId" if application is None else "txnVersion"
-        raise InvalidRequest(f"{missing} is missing", remedy="give txnAppId and txnVersion together, or none of them")
+        raise InvalidRequest(f"{missing} is missing", remedy="set both txnAppId and txnVersion, or neither")
     version = units.decimal(text)
     if version is None:
-        raise InvalidRequest(f"txnVersion is {printable(text)!r}", remedy="it must be a whole number from 0 on")
+        raise InvalidRequest(
+            f"invalid value {printable(text)!r} for option txnVersion", remedy="expected a whole number, at least 0"
+        )
     batches.check(application, version)
     return application, version

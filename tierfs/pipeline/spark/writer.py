@@ -120,7 +120,7 @@ def require_append(*, overwrite: bool) -> None:
     """Raise InvalidRequest for modes that would delete segments."""
     if overwrite:
         raise InvalidRequest(
-            "tierfs only appends, so mode('overwrite') and outputMode('complete') are refused",
+            "tierfs only appends: mode('overwrite') and outputMode('complete') are not supported",
             remedy="use mode('append') into a new directory, and delete the old one afterwards: tierfs rm -r",
         )
 
@@ -173,7 +173,7 @@ def _require_own_names(uploaded: Iterable[UploadedSegment]) -> None:
     for upload in uploaded:
         if upload.segment in seen:
             raise InvalidRequest(
-                f"several tasks have rows of segment {printable(upload.segment)}, so nothing was committed",
-                remedy=f"write df.repartition('{SEGMENT}'), or directories of several segments: keyColumn",
+                f"several tasks have rows of segment {printable(upload.segment)}; nothing was committed",
+                remedy=f"write df.repartition('{SEGMENT}'), or write directories of segments by keyColumn",
             )
         seen.add(upload.segment)

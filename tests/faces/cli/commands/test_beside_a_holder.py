@@ -37,7 +37,7 @@ def test_objects_that_a_dead_owner_was_making_are_listed(tmp_path: Path) -> None
     assert (row["kind"], row["name"], row["bytes"]) == ("intent", NAME, 7)
     listed = tierfs("gc", store=path).out
     assert listed.startswith("unfinished 20")
-    assert "1 object of an owner that died" in listed
+    assert "1 object of an owner that crashed" in listed
     with hold(path / "locks" / "holder", SystemClock()):  # who holds the store now has it in hand, unless it is older
         with app.open_store(path) as store, store.metadata.write() as txn:
             txn.put(INTENTS, b"0b", replace(intent, created_ms=txn.now_ms + 1000, name="new"))

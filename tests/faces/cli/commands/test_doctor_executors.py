@@ -29,7 +29,7 @@ def test_a_view_of_a_cold_tier(tmp_path: Path) -> None:
     assert error(tmp_path / "store") == ""
     assert "cold" in error(tmp_path / "none")
     (tmp_path / "other" / "cold").mkdir(parents=True)
-    assert error(tmp_path / "other") == "it holds no journal of a store"
+    assert error(tmp_path / "other") == "it contains no journal of a store"
 
 
 @pytest.mark.mount
@@ -64,4 +64,4 @@ def test_a_replica_counts_as_its_owners_store(tmp_path: Path) -> None:
         same, behind = found(path, ahead=0), found(path, ahead=2)
     assert (same.level, behind.level) == (FindingLevel.OK, FindingLevel.WARN)
     assert same.text.startswith("replica of store ")
-    assert "2 behind the newest" in behind.text
+    assert "2 slots older than the newest" in behind.text

@@ -158,7 +158,7 @@ def judged(*reports: ExecutorReport, known: KnownStore | None = KNOWN) -> dict[s
     ("changed", "of", "level", "words"),
     [
         ({}, "", OK, ""),
-        ({"tierfs": "0.0.9"}, "", FAIL, f"tierfs 0.0.9, and here it is {__version__}"),
+        ({"tierfs": "0.0.9"}, "", FAIL, f"tierfs 0.0.9, this machine has {__version__}"),
         ({"pyarrow": None}, "", WARN, ""),
         ({"tierfs": None, "missing": "No module named 'tierfs'"}, "", FAIL, "PYSPARK_PYTHON"),
         ({"cold_error": ""}, ": cold tier", OK, ""),
@@ -173,7 +173,7 @@ def judged(*reports: ExecutorReport, known: KnownStore | None = KNOWN) -> dict[s
             {"mounts": (replace(MOUNT, slot=4, replica=True),)},
             ": /mnt/logs",
             WARN,
-            "replica of store a1, journal slot 4, 3 behind the newest",
+            "replica of store a1, journal slot 4, 3 slots older than the newest",
         ),
         ({"mounts": (replace(MOUNT, store_id="", slot=0),)}, ": /mnt/logs", WARN, ""),
     ],
@@ -191,4 +191,4 @@ def test_the_driver_counts_where_it_is_alone_and_the_store_counts_as_a_mount() -
     assert "executor driver (here)" in judged(DRIVER), "a session of this machine alone"
     assert "driver" not in judged(DRIVER, EXECUTOR), "its Python is the one that runs doctor"
     ahead = judged(EXECUTOR, known=replace(KNOWN, slot=9))["executor 0 (n0): /mnt/logs"]
-    assert ahead.text.endswith("2 behind the newest")
+    assert ahead.text.endswith("2 slots older than the newest")

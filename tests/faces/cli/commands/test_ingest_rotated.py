@@ -74,9 +74,9 @@ def test_another_file_of_the_name_is_refused_and_the_others_go_on(
     for _ in range(2):
         told = ingested(store, logs, *words)
         assert told.code == 5
-        assert told.err.startswith(f"tierfs: {logs}/app.log is not the file that segment hosts/web/app.log has: ")
+        assert told.err.startswith(f"tierfs: {logs}/app.log is not the file of segment hosts/web/app.log: ")
         assert told.err.endswith(
-            "  the segment is kept; ingest this file with another --into (rotated logs: see docs/operations.md)\n"
+            "  the segment is unchanged; ingest this file with another --into (rotated logs: see docs/operations.md)\n"
         )
         assert len(told.err.splitlines()) == 2
         assert held(store, "app.log") == OLD
@@ -95,7 +95,7 @@ def test_what_is_archived_of_a_second_rotation(store: Path, logs: Path) -> None:
     (logs / "app.log.1").rename(logs / "app.log.2")
     renamed(logs / "app.log", b"third\n")
     told = ingested(store, logs)
-    assert told.err.count(" is not the file that segment ") == 2
+    assert told.err.count(" is not the file of segment ") == 2
     assert (held(store, "app.log"), held(store, "app.log.1"), held(store, "app.log.2")) == (OLD, OLD, OLD)
 
 

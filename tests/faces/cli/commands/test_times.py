@@ -95,7 +95,7 @@ def test_a_ledger_of_pulsars_by_publish_time_is_as_by_position(store: Path, tmp_
     place = tierfs("info", name, "--at", NOW + 19_001, "--json", store=store).json["at"]
     assert (place["entry_id"], place["first"], place["by"]) == (20, "2023-11-14T22:13:40.000Z", "messages")
     end = tierfs("info", name, "--at", "1s", store=store).out
-    assert "entry 50: the end, all of it is older" in end
+    assert "entry 50: the end; all data is older" in end
 
 
 @pytest.fixture
@@ -137,10 +137,10 @@ def test_directories_that_are_no_topics(store: Path, topic: str) -> None:
     assert printed(store, "ledger", "read", "empty", "--since", "1h") == b""
     tierfs("ledger", "append", "text", store=store, stdin=b"a")
     for words, said in (
-        (("ledger", "read", "in", "--since", "1h"), "in holds no ledgers"),
-        (("ledger", "read", topic, "--from", "3"), "--from and --to are ids in one ledger"),
+        (("ledger", "read", "in", "--since", "1h"), "in has no ledgers"),
+        (("ledger", "read", topic, "--from", "3"), "--from and --to are ids of entries in a single ledger"),
         (("ledger", "read", "text", "--since", "1h"), "are not Pulsar's, so that they have no times"),
-        (("info", "in", "--at", "1h"), "in holds no entries of ledgers"),
+        (("info", "in", "--at", "1h"), "in has no entries of ledgers"),
         (("info", "text", "--at", "1h"), "are not Pulsar's, so that they have no times"),
         (("info", topic), "is a directory, not a segment"),
     ):

@@ -113,7 +113,7 @@ def test_a_frame_fits_its_window_and_hides_no_segment_silently() -> None:
 
 UNMEASURED = {"first_byte_s": None, "connection_bytes_per_s": None, "streams": 4}
 KEPT = {"pending_bytes": 0, "active_bytes": 0, "oldest_s": 0, "kept_bytes": 7 * MIB}
-NO_HOLDER = "backlog   known only to the mount or daemon at work"
+NO_HOLDER = "backlog   only a running mount or daemon knows it"
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ NO_HOLDER = "backlog   known only to the mount or daemon at work"
     [
         ({"link": UNMEASURED}, 3, "link      4 streams, not measured yet"),
         ({"link": UNMEASURED | {"first_byte_s": 0.001}}, 3, "link      4 streams   first byte 1.0 ms"),
-        ({"link": None}, 3, "link      not measured by the version that mounted it"),
+        ({"link": None}, 3, "link      not measured: the mount has an older version"),
         ({"backlog": KEPT}, 5, "backlog   0 B to offload   0 B in active chunks   7 MiB stay"),
         ({"holder": False, "backlog": None}, 5, NO_HOLDER),
-        ({"segments": [], "segments_open": 0}, -1, "no segment is open"),
+        ({"segments": [], "segments_open": 0}, -1, "no open segments"),
     ],
 )
 def test_what_is_not_known_or_not_there_is_told(changed: dict[str, Any], at: int, line: str) -> None:

@@ -46,8 +46,8 @@ def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr[-4000:]
     outcomes = json.loads(done.stdout.splitlines()[-1])
-    assert outcomes.pop("export").startswith("InvalidRequest: an export moves files by the driver's Java")
-    assert outcomes.pop("missing").startswith("AlreadyExists: 1 of the segments exist already")
+    assert outcomes.pop("export").startswith("InvalidRequest: an export needs the driver's Java")
+    assert outcomes.pop("missing").startswith("AlreadyExists: 1 of the segments already exist")
     assert outcomes == {
         "read": ["line 0", "line 1", "line 2"],
         "write": 2,

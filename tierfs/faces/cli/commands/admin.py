@@ -18,9 +18,9 @@ from tierfs.upkeep.holder.lock import HeldElsewhere
 def admin(session: Session, foreground: bool) -> None:
     """Serve the admin API over HTTP, until SIGTERM: on the Unix socket STORE/admin.sock, for this user and root.
 
-    With the setting admin.listen it serves TCP too, with the token in STORE/admin.token. Returns once it serves; fails
-    while another process does. It may run beside a mount or daemon, which carries out its offloads.
-    Pulsar's pulsar-admin can ask it for offloads and set their policies.
+    With the setting admin.listen it also serves TCP, with the token in STORE/admin.token. Returns when the server is
+    ready; fails if another process serves the store. A mount or daemon that runs at the same time carries out its
+    offloads. Pulsar's pulsar-admin can start offloads and set their policies.
     """
     extras.require("the admin API", "admin", "starlette", "uvicorn", "anyio")
     store = session.require_store_path().absolute()
@@ -35,7 +35,7 @@ def admin(session: Session, foreground: bool) -> None:
         paths = opened.paths
         server = lock.current(paths.admin)
     if server is not None:
-        raise HeldElsewhere(f"the admin API is served by {server}", remedy="leave it to that process, or end it first")
+        raise HeldElsewhere(f"{server} already serves the admin API", remedy="use that process, or stop it first")
     log = processes.start(["--store", str(paths.root), "admin", "-f"], paths.log, ADMIN_NAME)
     data = {"store": str(store), "socket": str(paths.admin_socket), "log": str(log)}
     session.done(data, f"serving {printable(str(paths.admin_socket))}; log: {log}")

@@ -33,19 +33,19 @@ _LAYOUTS = ("pulsar", "rocketmq", "pravega", "objects")
 @command("adopt")
 @click.argument("places", nargs=-1, metavar="URL|DIR...")
 @click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
-@click.option("--as", "layout", type=click.Choice(_LAYOUTS), help="Who wrote the objects  [default: recognised]")
+@click.option("--as", "layout", type=click.Choice(_LAYOUTS), help="Program that wrote the objects  [default: detect]")
 @click.option(
-    "--every", type=Duration(least_s=1), metavar="TIME", help="Adopt again so often; the store's holder does it."
+    "--every", type=Duration(least_s=1), metavar="TIME", help="Repeat at this interval (done by the mount or daemon)."
 )
-@click.option("--stop", is_flag=True, help="End what --every began in the directory, and adopt nothing.")
+@click.option("--stop", is_flag=True, help="Stop repeating adoptions into this directory.")
 @server_options()
 @dry_run_option("Show the segments, and adopt nothing.")
 @jobs_option(8, "Number of parallel reads.")  # one connection delivers a fraction of a server's throughput (guess)
-@click.option("--accept-loss", is_flag=True, help="Pulsar: adopt ledgers that lack their last entries, without these.")
+@click.option("--accept-loss", is_flag=True, help="Pulsar: also adopt ledgers whose last entries are missing.")
 @click.option(
     "--magic",
     metavar="HEX:HEX",
-    help="Pulsar: also objects in PIP-17's first form, with these magic words of index and block.",
+    help="Pulsar: also adopt objects in PIP-17's first form, with these magic words of index and block.",
 )
 def adopt(
     session: Session,
@@ -68,26 +68,26 @@ def adopt(
     pravega   <scope>/<stream>/<segment>       Pravega's long-term storage
     pulsar    <managed ledger>/<ledger id>     ledgers that Pulsar offloaded
 
-    RocketMQ's place may be a part of its storage, in any of its layouts; ledgers are adopted entry by entry. RocketMQ's
-    and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
-    facts recorded only there, like truncations, are missing. Pulsar's directory may hold a <key>.json beside each
-    object with its user metadata; ledgers written without their last entries fail unless --accept-loss is given.
+    RocketMQ's place can be a part of its storage, in any of its layouts; ledgers are adopted entry by entry. Segments
+    of RocketMQ and Pravega keep their offsets. Pravega's own metadata is not read, so facts recorded only there, like
+    truncations, are missing. Pulsar's directory can contain a <key>.json next to each object with its user metadata;
+    ledgers whose last entries are missing fail, except with --accept-loss.
 
-    The same command again links what is new: segments grow, and lose the head that their system deleted. With --every
-    the daemon or mount that holds the store does that; status shows it.
+    Run it again to link new objects: segments grow, and lose the head that their system deleted. With --every the
+    mount or daemon of the store does that; status shows it.
     """
     from tierfs.app.adopt import PULSAR, LedgerOptions
     from tierfs.tiering.adoption.ledger_read import magic_words
 
     if stop:
         if places or every is not None:
-            raise click.UsageError("--stop takes --into alone")
+            raise click.UsageError("--stop needs --into and no other option")
         _stop(session, options["into"])
         return
     if not places:
-        raise click.UsageError("name a URL or directory to adopt")
+        raise click.UsageError("specify a URL or directory to adopt")
     if every is not None and magic is not None:
-        raise click.UsageError("--magic is not remembered, so that --every cannot repeat it")
+        raise click.UsageError("--every does not support --magic: the magic words are not stored")
     if accept_loss or magic is not None:
         if layout not in (None, PULSAR):
             raise click.UsageError(f"--accept-loss and --magic are for pulsar, not for {layout}")
@@ -101,8 +101,8 @@ def _stop(session: Session, into: str) -> None:
 
     with session.open_store() as store:
         ended = adopt_again.stop(store, store.segment_of_path(into))
-    lines = [f"{printable(url)} is not adopted again" for url in ended]
-    session.done({"stopped": ended}, "\n".join(lines or [f"nothing is adopted again into {printable(into)}"]))
+    lines = [f"stopped repeating the adoption of {printable(url)}" for url in ended]
+    session.done({"stopped": ended}, "\n".join(lines or [f"no adoption into {printable(into)} is repeated"]))
 
 
 def _run(
@@ -122,14 +122,14 @@ def _run(
     directory = next((place for place in places if "://" not in place), None)
     given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
     if directory is not None and given is not None:
-        raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
+        raise click.UsageError(f"{given} is only for places in S3, and {printable(directory)} is a directory")
     with session.open_store() as store, progress_line(session) as show:
         grows = every_s is not None
         into = store.segment_of_path(into)
         adopter = Adopter(store, layout, into, ForeignReach(**reach), ledgers, grows=grows)
         adoptions = [adopter.plan(place, show) for place in places]
         if layout is None:
-            session.note(f"adopting as {adopter.kind}, by the names; to say otherwise: --as")
+            session.note(f"adopting as {adopter.kind}, detected by names; to override: --as")
         if every_s is not None:
             from tierfs.app import adopt_again
 
@@ -162,9 +162,10 @@ def _repeat(session: Session, store: Store, adopter: Adopter, adoptions: Sequenc
 
     for adoption in adoptions:
         adopt_again.remember(store, adopter, adoption, every_s)
-    session.note(f"again every {units.format_duration(every_s)}; to end it: tierfs adopt --stop --into {adopter.into}")
+    repeats = f"repeats every {units.format_duration(every_s)}"
+    session.note(f"{repeats}; to stop it: tierfs adopt --stop --into {adopter.into}")
     if not store.is_held:
-        session.note("no process holds the store, so none adopts again: tierfs daemon, or tierfs mount")
+        session.note("no mount or daemon is running to repeat it; start one: tierfs daemon, or tierfs mount")
 
 
 def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) -> None:
@@ -186,7 +187,7 @@ def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) ->
     }
     states = Counter(row.state.value for row in rows)
     counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
-    summary = f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segment"
+    summary = f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segments"
     if rows and states.keys() == {State.ALREADY.value}:
         summary = f"nothing new; {summary}"
     session.done(data, "\n".join([*map(_line, rows), summary]))
@@ -235,10 +236,10 @@ def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[Adoptio
         reasons = Counter(out.why for out in adoption.plan.left_out)
         for why, number in reasons.items():
             first = next(out.what for out in adoption.plan.left_out if out.why == why)
-            session.warn(f"left out {output.count(number, 'object')}: {why}; the first: {first}")
+            session.warn(f"skipped {output.count(number, 'object')}: {why}; the first: {first}")
     for row in rows:
         if row.ledger is not None and row.ledger.deviations.count:
             places = output.count(row.ledger.deviations.count, "place")
             first = row.ledger.deviations.messages[0]
-            session.warn(f"{row.plan.name} is not as Pulsar should write it in {places}; the first: {first}")
+            session.warn(f"{row.plan.name} deviates from Pulsar's format in {places}; the first: {first}")
     session.warn_of_names(row.plan.name for row in rows)

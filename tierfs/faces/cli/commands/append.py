@@ -74,7 +74,7 @@ class Acknowledged:
     type=Size(),
     metavar="N",
     default=0,
-    help="Skip the first N bytes of the input, which have to be the segment's last N bytes.",
+    help="Skip the first N bytes of the input; they must equal the segment's last N bytes.",
 )
 @click.option("--seal", is_flag=True, help="Seal the segment after these bytes.")
 @click.option("--take-over", is_flag=True, help="Fence another writer of the segment that is still alive.")
@@ -93,14 +93,14 @@ def append(
 ) -> None:
     """Append FILEs to SEGMENT, or stdin if there is no FILE (or for -); create it if missing.
 
-    Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
+    Prints one line when all bytes are durable: the segment, the offset of the first byte, and the offset
     after the last one. On a full disk cold bytes are evicted first.
 
-    --ack, else the policy `ack`, says where it is durable then: on the local disk, or in the cold tier and named by
-    its journal, so that no loss of this host loses it.
+    --ack, else the policy `ack`, sets where they are durable then: on the local disk, or in the cold tier and recorded
+    in its journal, so that they survive the loss of this host.
 
-    --skip continues an input of which a part was appended: its first N bytes are compared with the last N of the
-    segment, by checksums, and the command refuses another input (exit 5), such as a log after its rotation.
+    --skip continues an input that was appended in part: its first N bytes are compared with the last N of the
+    segment, by checksums, and a different input, such as a log after its rotation, is refused (exit 5).
     """
     session.require_output()
     paths = files or (STDIN,)
@@ -257,8 +257,8 @@ def _resumable(
         again = command_again(cause.end if isinstance(cause, Unconfirmed) else done.end)
         number, segment = done.end - done.start, names.printable(done.segment)
         text = f"{number} bytes are acknowledged: {segment} {done.start} {done.end}"
-        remedy = f"to append the rest: {again}"
+        remedy = f"to append the remaining input: {again}"
         if stdin_after is not None:
             text += f"; {stream.consumed_bytes - stdin_after} were read from standard input"
-            remedy = f"to append the rest, give the same input again, from its beginning, to: {again}"
+            remedy = f"to append the remaining input, give the same input from its start to: {again}"
         raise Partial(exc, text, remedy=remedy, acknowledged=asdict(done), command=again) from exc

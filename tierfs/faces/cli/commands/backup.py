@@ -23,12 +23,12 @@ _STDOUT = "-"
 
 @command("backup")
 @click.argument("target", metavar="FILE")
-@click.option("--to-bucket", is_flag=True, help="Write the metadata of SEGMENT, in place of FILE, to the bucket.")
+@click.option("--to-bucket", is_flag=True, help="Write the metadata of SEGMENT to the bucket, not to a FILE.")
 def backup(session: Session, target: str, to_bucket: bool) -> None:
     """Write all metadata to FILE (- for stdout), or with --to-bucket that of one segment to the bucket.
 
-    Writers and mounts may keep running. A backup has no bytes of segments: local ones are in the store's
-    chunks/. To bring it back: tierfs restore.
+    Writers and mounts can keep running. A backup contains no bytes of segments: local bytes are in the store's
+    chunks/. To restore it: tierfs restore.
     """
     from tierfs.app import dump
 
@@ -38,7 +38,9 @@ def backup(session: Session, target: str, to_bucket: bool) -> None:
             kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
             session.done(dumped, f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
             if dumped.only_local_bytes:
-                session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
+                session.note(
+                    f"{output.size(dumped.only_local_bytes)} are not cold, so the backup does not restore them"
+                )
             return
         summary = dump.dump_store(store, target, show)
     if target != _STDOUT:
@@ -54,12 +56,10 @@ def restore_store(session: Session, path: Path, source: str) -> None:
     files = {"missing_files": report.missing_files, "newer_files": report.newer_files}
     session.done({**_data(report.summary), **files}, f"restored {printable(source)}: {_text(report.summary)}")
     if report.missing_files:
-        session.warn(f"missing or cut: {output.count(report.missing_files, 'chunk file')} of the backup")
+        session.warn(f"missing or too short: {output.count(report.missing_files, 'chunk file')} of the backup")
     if report.newer_files:
         session.warn(f"bytes in {output.count(report.newer_files, 'chunk file')} are newer than the backup")
-    session.note(
-        "if the bucket has later changes than this backup, the store can only be read: then run tierfs recover"
-    )
+    session.note("if the bucket has later changes than this backup, the store is read-only: then run tierfs recover")
 
 
 def restore_segment(session: Session, store: Store, source: str, *, accept_loss: bool) -> None:

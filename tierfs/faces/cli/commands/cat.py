@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     "--from", "start", type=Size(), metavar="N", help="Offset of the first byte  [default: the segment's start]"
 )
 @click.option(
-    "--to", "end", type=Size(), metavar="N", help="Offset after the last byte, if there are as many  [default: all]"
+    "--to",
+    "end",
+    type=Size(),
+    metavar="N",
+    help="Offset after the last byte, at most the segment's end  [default: all]",
 )
 @since_option
 @until_option
@@ -53,14 +57,14 @@ def cat(
 ) -> None:
     """Write the bytes of segments to stdout, one after the other.
 
-    Offsets are those of a segment itself: its first byte is at its start offset. Times are those of messages in ledgers
-    of Pulsar's entries and commit logs of RocketMQ; in other segments those by which chunks had been written, so that
-    whole chunks are printed.
+    Offsets are the segment's own: its first byte is at its start offset. Times are those of messages in ledgers of
+    Pulsar's entries and in commit logs of RocketMQ. In other segments they are the times at which chunks were complete,
+    so that complete chunks are printed.
     """
     if (since is not None and start is not None) or (until is not None and end is not None):
         raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
     if follow and len(segments) > 1:
-        raise click.UsageError("--follow is for one segment")
+        raise click.UsageError("--follow supports only one segment")
     if follow and (end is not None or until is not None):
         raise click.UsageError(f"--{'to' if until is None else 'until'} and --follow are mutually exclusive")
     output = _Stdout()
@@ -105,7 +109,9 @@ def _bounds(
 
     first, after = place(since), place(until)
     if any(known is not None and known.offset < known.end_offset for known in (first, after)):
-        session.note(f"{printable(record.name)}: by the times of its chunks, of which the first and last are whole")
+        session.note(
+            f"{printable(record.name)}: selected by the times of its chunks; the first and last are printed whole"
+        )
     start = record.start_offset if first is None else first.offset
     end = record.length if after is None else after.end_offset
     return ByteRange(start, max(start, end))

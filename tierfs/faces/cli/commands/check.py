@@ -28,33 +28,31 @@ _INDENT = " " * len("REPAIRED  ")
 @command("check")
 @paths_argument(optional=True, metavar="[PATH]...")
 @click.option("--read", "deep", is_flag=True, help="Also read and check every byte of both tiers.")
-@click.option(
-    "--repair", is_flag=True, help="Repair what verified data can prove; fails while a process holds the store."
-)
+@click.option("--repair", is_flag=True, help="Repair from verified data; fails while a mount or daemon runs.")
 @yes_option
 def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, yes: bool) -> None:
     """Check the store: its metadata, its local files, its objects and its journal; with PATH, bytes of segments.
 
-    Without PATH it prints one line for each finding; with --json one object per line, the summary last. Nothing is
-    changed without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after one
-    confirmation (--yes confirms), and are recovered when they reappear. docs/recovery.md explains each finding and
+    Without PATH it prints one line for each finding; with --json one object per line, the summary last. Without
+    --repair nothing is changed, and --repair deletes no data: bytes without a valid copy are recorded as lost, after
+    one confirmation (--yes confirms), and are recovered when they reappear. docs/recovery.md explains each finding and
     its remedy.
 
-    With PATH it reads and checks every byte at or below it in every tier that holds it (/ is the whole store), and
+    With PATH it reads and checks every copy of every byte at or below it, in both tiers (/ is the whole store), and
     prints one line for each segment: ok and its CRC32C, as in tierfs info, or the sizes of missing, damaged or lost
     bytes by tier, with a line for each run of them. Bad copies are marked suspect: reads prefer other copies, and these
     are not evicted. A mark is removed, and lost bytes are recovered, when a whole chunk verifies.
 
     \b
     Exit codes:
-       0  no problem (notes, as of orphans and extents known to be lost, do not count)
-       1  all problems were repaired, and no byte is lost by it
-      11  no problem, but a part could not be checked now
-      74  a problem remains (run it with --repair, or follow its line), or bytes were recorded as lost now; with
-          PATH: a byte is damaged or lost, even if another copy of it is good
+       0  no problem (notes, such as orphans and ranges already recorded as lost, do not count)
+       1  all problems were repaired, without lost bytes
+      11  no problem found, but a part could not be checked now
+      74  a problem remains (run it with --repair, or follow its line), or this run recorded bytes as lost; with
+          PATH: a byte is damaged or lost, even if it has another valid copy
     """
     if yes and not repair:
-        raise click.UsageError("--yes needs --repair: only a repair asks")
+        raise click.UsageError("--yes needs --repair: only a repair prompts")
     if paths == WHOLE:
         _check_store(session, deep=deep, repair=repair, yes=yes)
     elif repair:
@@ -73,8 +71,8 @@ def _check_store(session: Session, *, deep: bool, repair: bool, yes: bool) -> No
         nonlocal answer
         if answer is None:
             question = (
-                f"{printable(segment)}: no copy has {output.size(lost_bytes)} of it. Record them as lost, "
-                "and all further bytes without a copy in this run?"
+                f"{printable(segment)}: {output.size(lost_bytes)} have no valid copy. Record them as lost, "
+                "and all other bytes without a copy in this run?"
             )
             with session.printing():
                 answer = is_terminal() and click.confirm(question, err=True)

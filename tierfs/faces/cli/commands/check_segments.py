@@ -61,7 +61,7 @@ def _verified_text(verified: Verified) -> str:
     name, crc = printable(verified.name), output.checksum(verified.crc32c)
     if verified.ok:
         empty = not verified.bytes and verified.length == verified.start_offset
-        seen = "its objects exist: tierfs ledger verify reads them" if verified.objects else "nothing to verify"
+        seen = "it has objects; to check them: tierfs ledger verify" if verified.objects else "nothing to verify"
         return f"ok       {crc}  {name}{f' (0 bytes: {seen})' if empty else ''}"
     lines = [f"{output.size(sum(lost.length_bytes for lost in verified.lost))} lost"] if verified.lost else []
     runs = [f"lost: bytes {lost.start} to {lost.end}" for lost in verified.lost]

@@ -22,14 +22,14 @@ _VARIABLE = "_TIERFS_COMPLETE"
 @command("completion")
 @click.argument("shell", metavar="[bash|zsh|fish]", required=False)
 def completion(session: Session, shell: str | None) -> None:
-    """Print the script by which a shell completes commands, options and names; without a name, for $SHELL.
+    """Print the script that completes commands, options and names in a shell; without a name, for $SHELL.
 
-    In bash: eval "$(tierfs completion bash)", in ~/.bashrc for all shells to come.
+    In bash: eval "$(tierfs completion bash)"; in ~/.bashrc for all later shells.
     """
     shell = shell or Path(os.environ.get("SHELL", "")).name or _SHELLS[0]
     completer = get_completion_class(shell) if shell in _SHELLS else None
     if completer is None:
-        raise InvalidRequest(f"no completion for {shell}", remedy=f"name one of {', '.join(_SHELLS)}")
+        raise InvalidRequest(f"completion does not support {shell}", remedy=f"supported: {', '.join(_SHELLS)}")
     root = click.get_current_context().find_root().command
     script = completer(root, {}, _PROGRAM, _VARIABLE).source()
     session.result({"shell": shell, "script": script}, script.strip())

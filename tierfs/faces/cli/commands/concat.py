@@ -33,7 +33,7 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
         with changing(session, store, "joining chunks"):
             done = store.engine.concat(target, source)
     appended = done.range
-    text = f"removed {of}, which was empty; {to} is unchanged"
+    text = f"removed the empty segment {of}; {to} is unchanged"
     if appended:
         size, chunks = output.size(appended.length_bytes), output.count(done.chunks, "chunk")
         text = f"appended {of} to {to}: {size} in {chunks}, bytes {appended.start} to {appended.end}"

@@ -65,12 +65,12 @@ class _Word(StoreName):
 def config(session: Session, words: tuple[str, ...]) -> None:
     """Show or change the settings of the store; with PATH, the policies of a directory or segment.
 
-    A setting has a dot in its name; the others are policies, which hold for everything below PATH that does not set
-    another value itself. A missing PATH is created as a directory. If one value is invalid, nothing is changed.
+    A setting has a dot in its name. The others are policies: a value applies to everything below PATH that does not set
+    another value itself. A missing PATH is created as a directory. If any value is invalid, nothing is changed.
 
-    cold.url, cold.endpoint_url, cold.region and cold.profile are the address of the cold tier: the same objects at
-    another place, which is proved to be the store's before it is recorded. Mounts and daemons use it at once; they read
-    other settings at SIGHUP.
+    cold.url, cold.endpoint_url, cold.region and cold.profile are the address of the cold tier. Set them if the same
+    objects have another address; the command first verifies that they belong to the store. Mounts and daemons use the
+    new address at once; they reload other settings at SIGHUP.
     """
     asked = _parsed(session, words)
     if asked.path is None:
@@ -94,25 +94,27 @@ def _parsed(session: Session, words: Sequence[str]) -> Asked:
         elif not equals:
             names.append(name)
         elif changes.setdefault(name, value) != value:
-            raise InvalidRequest(f"{printable(name)} is given two values")
+            raise InvalidRequest(f"{printable(name)} is given twice")
     if len(names) == 2 and not changes and names[1] not in (*KEYS, *_setting_names()):
         changes[names[0]] = names[1]  # NAME VALUE, as git's
         names = []
     if names and changes:
-        raise InvalidRequest(f"{printable(names[0])} is not NAME=VALUE", remedy="show and change in two commands")
+        raise InvalidRequest(
+            f"{printable(names[0])} is not NAME=VALUE", remedy="use one command to show and another to change"
+        )
     typed = [*names, *changes]
     _refuse_theirs(path, typed, changes)
     if path is None:
         policy = next((name for name in typed if name in KEYS), None)
         if policy is not None:
             remedy = f"for the whole store: tierfs config / {next(word for word in words if word.startswith(policy))}"
-            raise InvalidRequest(f"{policy} is a policy, and has a path", remedy=remedy)
+            raise InvalidRequest(f"{policy} is a policy and needs a path", remedy=remedy)
         for name in typed:
             _require_known(name, _setting_names())
     else:
         for name in typed:
             if name in _setting_names():
-                raise InvalidRequest(f"{name} is a setting of the store, and has no path")
+                raise InvalidRequest(f"{name} is a setting of the store and takes no path")
             policy_text.check_key(name)
     return Asked(path, tuple(dict.fromkeys(names)), changes)
 
@@ -127,7 +129,7 @@ def _refuse_verb(session: Session, words: Sequence[str]) -> NoReturn:
     elif verb == "set" and len(rest) == 2 and rest[0] in _setting_names():
         rest = ["=".join(rest)]
     line = " ".join(["tierfs config", *map(as_word, rest)])
-    raise InvalidRequest(f"config has no {verb}", remedy=f"use: {line}; a path of that name is /{verb}")
+    raise InvalidRequest(f"config has no {verb}", remedy=f"use: {line}; write a path of that name as /{verb}")
 
 
 def _refuse_theirs(path: str | None, typed: Sequence[str], changes: Mapping[str, str]) -> None:
@@ -136,13 +138,13 @@ def _refuse_theirs(path: str | None, typed: Sequence[str], changes: Mapping[str,
     if names:
         place = None if path in names else path
         remedies = [theirs.remedy(name, changes.get(name, ""), place) for name in names]
-        raise InvalidRequest(f"{', '.join(names)}: no setting of tierfs has this name", remedy="; ".join(remedies))
+        raise InvalidRequest(f"{', '.join(names)}: unknown setting", remedy="; ".join(remedies))
 
 
 def _require_known(name: str, known: frozenset[str]) -> None:
     if name not in known:
         close = difflib.get_close_matches(name, sorted(known), 1)
-        remedy = f"did you mean {close[0]}?" if close else "see the names: tierfs config"
+        remedy = f"did you mean {close[0]}?" if close else "to list them: tierfs config"
         raise InvalidRequest(f"unknown setting {printable(name)!r}", remedy=remedy)
 
 
@@ -167,7 +169,7 @@ def _show_policies(session: Session, asked: Asked) -> None:
             except NotFound as exc:
                 if asked.path not in KEYS:
                     raise
-                raise NotFound(str(exc), remedy=f"a policy is of a path: tierfs config / {asked.path}") from exc
+                raise NotFound(str(exc), remedy=f"a policy needs a path: tierfs config / {asked.path}") from exc
     shown = [(key, value) for key, value in held.all() if not asked.names or key in asked.names]
     data = {
         key: {"value": policy.value, "origin": policy.origin.set_by.value, "set_on": policy.origin.name}
@@ -222,7 +224,7 @@ def _show_settings(session: Session, asked: Asked) -> None:
             location = store.cold_location
             _warn_of_overridden(session, store)
     except (DataLoss, NotFound) as exc:
-        session.warn(f"the address of the cold tier is not known: {exc}")
+        session.warn(f"cannot read the address of the cold tier: {exc}")
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(location).items()}
     lines = [*place.lines(location), *settings.lines(loaded).splitlines()]
     if asked.names:
@@ -260,24 +262,24 @@ def _change_settings(session: Session, asked: Asked) -> None:
         if removed:
             data["unset"] = removed
         session.done(data, "\n".join(told))
-        session.note("mounts and daemons that run read store.toml at SIGHUP")
+        session.note("running mounts and daemons reload store.toml at SIGHUP")
     origins = settings.load_with_origins(file, os.environ).origins
     for name in (*changed, *removed):
         if origins[name] is settings.Origin.ENVIRONMENT:
-            session.warn(f"{name} is set by the environment, which is above store.toml")
+            session.warn(f"{name} is set by the environment, which overrides store.toml")
     if not changed.keys().isdisjoint(BELOW_POLICIES):
         try:
             with session.open_store() as store:
                 _warn_of_overridden(session, store)
         except (DataLoss, NotFound) as exc:
-            session.warn(f"the policies of the store are not known: {exc}")
+            session.warn(f"cannot read the policies of the store: {exc}")
 
 
 def _warn_of_overridden(session: Session, store: Store) -> None:
     with store.metadata.read() as txn:
         root = policies.at(txn, "")
     for text, remedy in contradictions.overridden_settings(root):
-        session.warn(f"{text}; to let the setting decide: {remedy}")
+        session.warn(f"{text}; to use the setting: {remedy}")
 
 
 def _move_place(session: Session, changes: Mapping[str, str]) -> None:
@@ -289,9 +291,9 @@ def _move_place(session: Session, changes: Mapping[str, str]) -> None:
     data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
     session.done(data, f"cold tier: {policies.told(after)}")
     if before is None:
-        session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
+        session.note("from now on policies offload bytes there; to offload all bytes at once: tierfs offload")
     elif after.url != before.url:
-        session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs check")
+        session.note(f"{printable(before.url)} is unchanged; to verify that all objects were copied: tierfs check")
 
 
 def _settings_file(session: Session) -> Path:

@@ -15,8 +15,8 @@ from tierfs.faces.cli.session import Session
 def consolidate(session: Session, store: Store, name: str, dry_run: bool) -> None:
     """Join small neighbouring cold objects of each segment below each PATH; without PATH, of all segments.
 
-    Objects whose bytes are mostly cut off are copied without them. The server copies the bytes where it can;
-    each new object is read back once and checked. Old objects are deleted after the grace period, so that open files
+    Objects whose bytes are mostly dropped are copied without them. The server copies the bytes where it can;
+    each new object is read once and checked. Old objects are deleted after the grace period, so that open files
     stay readable. The policy object_bytes sets the size of objects.
     """
     from tierfs.upkeep.holder.verbs import CONSOLIDATE, DRY_RUN, flags

@@ -16,10 +16,10 @@ from tierfs.upkeep.holder.lock import HeldElsewhere
 @command("daemon")
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
 def daemon(session: Session, foreground: bool) -> None:
-    """Hold the store: seal, offload, publish, evict and collect by policy, until SIGTERM.
+    """Run the background work of the store: seal, offload, publish, evict and collect by policy, until SIGTERM.
 
-    A mount does the same while it lasts; a daemon is for hosts that only write. Returns once the store is
-    held; fails while another process holds it.
+    A mount does the same while it runs; a daemon is for hosts that only write. Returns when the work has started; fails
+    if another process is already the holder of the store.
     """
     store = session.require_store_path().absolute()
     if foreground:
@@ -33,6 +33,8 @@ def daemon(session: Session, foreground: bool) -> None:
         paths = opened.paths
         holder = lock.current(paths.holder)
     if holder is not None:
-        raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
+        raise HeldElsewhere(f"{holder} is already the holder of the store", remedy="use that process, or stop it first")
     log = processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, HOLDER_NAME)
-    session.done({"store": str(store), "log": str(log)}, f"at work for {printable(str(store))}; log: {log}")
+    session.done(
+        {"store": str(store), "log": str(log)}, f"background work started for {printable(str(store))}; log: {log}"
+    )

@@ -30,7 +30,9 @@ _MB_PER_S = "MB/s"
 
 @command("doctor")
 @click.option("--spark", is_flag=True, help="Also check Java and PySpark.")
-@click.option("--master", metavar="URL", help="Also check each executor of this Spark cluster, e.g. spark://HOST:7077.")
+@click.option(
+    "--master", metavar="URL", help="Also check each executor of this Spark cluster, such as spark://HOST:7077."
+)
 @click.option(
     "--mount",
     "mounts",
@@ -43,7 +45,11 @@ _MB_PER_S = "MB/s"
     "--size", "size_bytes", type=Size(), default="256MiB", show_default=True, help="With --bench: bytes read."
 )
 @click.option(
-    "--repetitions", type=click.IntRange(min=1), default=3, show_default=True, help="With --bench: how often."
+    "--repetitions",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="With --bench: number of repetitions.",
 )
 def doctor(
     session: Session,
@@ -56,32 +62,32 @@ def doctor(
 ) -> None:
     """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
-    Prints one line for each check with a problem, FAIL or WARN, and the number of those that are OK, which -v lists
-    too. The exit code is 1 if a check failed. Without a store only the machine is checked. Small objects under
-    `probe/` are written to the cold tier and deleted again.
+    Prints one line for each check with a problem, FAIL or WARN, and the number of checks that are OK; -v lists these
+    too. The exit code is 1 if a check failed. Without a store, only the machine is checked. Small objects under
+    `probe/` are written to the cold tier and deleted.
 
-    --bench measures reads through a mount against their limit in one run, and prints medians and their ratio: the
-    largest sealed segment under MOUNT, which may be a path below a mount, is read, and the same bytes without the
-    mount: by GETs of its objects, or from its chunk files, where the mount reads those. Nothing is written.
+    --bench compares reads through a mount with their limit in one run, and prints medians and their ratio. It reads the
+    largest sealed segment under MOUNT, which can be a path below a mount, and the same bytes without the mount: by GETs
+    of its objects, or from its chunk files if the mount reads those. Nothing is written.
     """
     given = click.get_current_context().get_parameter_source
     if bench is None and ParameterSource.COMMANDLINE in (given("size_bytes"), given("repetitions")):
         raise click.UsageError("--size and --repetitions need --bench MOUNT")
     if bench is not None:
         if spark or master is not None:
-            raise click.UsageError("--bench only measures: leave out --spark and --master")
+            raise click.UsageError("--bench and --spark or --master are mutually exclusive")
         _bench(session, bench, size_bytes, repetitions)
         return
     from tierfs.faces.doctor.cluster import Cluster
     from tierfs.faces.doctor.run import examine
 
     if mounts and master is None:
-        raise click.UsageError("--mount names a mount of executors: give --master URL too")
+        raise click.UsageError("--mount is for a mount of executors, and needs --master URL")
     if session.store_path is None:
-        session.note("no store was named (--store DIR or TIERFS_STORE): only the machine is checked")
+        session.note("no store given (--store DIR or TIERFS_STORE): only the machine is checked")
     cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
     if cluster is not None:
-        session.note(f"asking the executors of {master}, which takes about half a minute")
+        session.note(f"checking the executors of {master}, which takes about half a minute")
     with progress_line(session) as show:
         show(doing("checking the machine, the store and its cold tier"))
         findings = examine(session.store_path, spark=spark, cluster=cluster)
@@ -116,7 +122,7 @@ def _bench(session: Session, target: Path, size_bytes: int, repetitions: int) ->
     from tierfs.faces.doctor.bench import RAW, bench_mount
 
     if size_bytes < MIB:
-        raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
+        raise InvalidRequest(f"--size {size_bytes} is too small to measure; use at least 1 MiB")
     place = place_of(str(target))
     if place is None:
         raise NotFound(

@@ -16,12 +16,12 @@ from tierfs.faces.cli.session import Session
 
 @each_command("evict", "[PATH]...")
 @click.option("--force", is_flag=True, help="Also evict bytes whose read priority is local-only.")
-@click.option("--keep", type=Size(), metavar="SIZE", help="Leave the newest bytes of each segment on this disk.")
+@click.option("--keep", type=Size(), metavar="SIZE", help="Keep the newest bytes of each segment on this disk.")
 @dry_run_option("Show the bytes to evict, and change nothing.")
 def evict(session: Session, store: Store, name: str, force: bool, keep: int | None, dry_run: bool) -> None:
-    """Drop the local copies of bytes below each PATH that are safely cold; without PATH, of all such bytes.
+    """Drop the local copies of bytes below each PATH that are safe in the cold tier; without PATH, of all such bytes.
 
-    Bytes that are not cold are never dropped. --keep SIZE leaves at least the newest SIZE bytes, counted as by offload.
+    Bytes that are not cold are never dropped. --keep SIZE keeps at least the newest SIZE bytes, counted as by offload.
     """
     from tierfs.upkeep.holder.verbs import DRY_RUN, EVICT, EVICT_PART, FORCE, KEEP, flags
 

@@ -27,35 +27,37 @@ _Row = tuple[dict[str, Any], tuple[str, str, str, str]]
 
 
 @command("gc")
-@click.option("--delete", is_flag=True, help="Delete garbage that is due and orphans; abort dead uploads.")
-@click.option("--trash", is_flag=True, help="With --delete, empty the trash too: nothing in it can be restored then.")
+@click.option("--delete", is_flag=True, help="Delete due garbage and orphans; abort dead uploads.")
+@click.option(
+    "--trash", is_flag=True, help="With --delete: also empty the trash; nothing in it can be restored after that."
+)
 @click.option(
     "--grace",
     type=Duration(),
     metavar="TIME",
     help="Minimum age of orphans and dead uploads  [default: offload.grace_s]",
 )
-@click.option("--accept-clock", is_flag=True, help="Accept the wall clock as correct after it was wrong.")
+@click.option("--accept-clock", is_flag=True, help="Accept the current time as correct after the clock was wrong.")
 @yes_option
 def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_clock: bool, yes: bool) -> None:
     """List the trash, garbage that waits for its deletion, orphans (files and objects without a record), and dead
-    uploads (unfinished and abandoned); with --delete, delete and abort all but the trash.
+    uploads (unfinished and abandoned). With --delete, delete and abort all of these except the trash.
 
     Garbage is deleted automatically once it is due; orphans and dead uploads only by this command. It lists all
     chunk files, all objects and all unfinished uploads of the cold tier to find them. With --json one object per line.
 
-    --accept-clock does only this: times in the future, recorded by a clock that ran ahead and was set back, are set to
-    the current time, and deletions that paused because of them continue.
+    --accept-clock only corrects times: those in the future, recorded while the clock ran ahead, are set to the current
+    time, and deletions that paused because of them continue.
     """
     from tierfs.app import verbs
     from tierfs.upkeep.holder.verbs import COLLECT, GRACE_S
 
     if accept_clock and delete:
         raise InvalidRequest(
-            "--accept-clock and --delete are mutually exclusive", remedy="first: tierfs gc --accept-clock"
+            "--accept-clock and --delete are mutually exclusive", remedy="run first: tierfs gc --accept-clock"
         )
     if trash and not delete:
-        raise InvalidRequest("--trash goes with --delete", remedy="list the trash: tierfs ls --removed")
+        raise InvalidRequest("--trash needs --delete", remedy="list the trash: tierfs ls --removed")
     with session.open_store() as store:
         if accept_clock:
             _accept_clock(session, store, yes=yes)
@@ -72,7 +74,7 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
             if done.failed:
                 raise named(done.error_kind)(
                     f"{output.count(done.failed, 'deletion')} failed, the first: {done.error}",
-                    remedy="they stay listed and are retried; list them with: tierfs gc",
+                    remedy="they are retried; to list them: tierfs gc",
                 )
             return
         with progress_line(session) as show:
@@ -89,7 +91,7 @@ def _empty_trash(store: Store, *, yes: bool) -> None:
     with store.metadata.read() as txn:
         removals = output.count(sum(1 for _ in trash.removed(txn)), "removal")
     if not yes:
-        ask("gc --delete --trash", f"empty the trash? {removals} in it cannot be restored then.")
+        ask("gc --delete --trash", f"empty the trash? {removals} in it cannot be restored after that.")
     verbs.empty_trash(store)
 
 
@@ -100,12 +102,12 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
     if not yes:
         ask(
             "gc --accept-clock",
-            f"accept {now} as the right time? Everything older than its policy allows is deleted then.",
+            f"accept {now} as the right time? All data older than its policy allows is deleted then.",
         )
     done = verbs.accept_clock(store)
     counts = [(done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion")]
     later = [output.count(number, what) for number, what in counts if number]
-    dated = f"; changed to it from later times: {', '.join(later)}" if later else ""
+    dated = f"; corrected times in the future: {', '.join(later)}" if later else ""
     session.done(done, f"{now} is accepted as the right time{dated}")
 
 
@@ -146,7 +148,7 @@ def _counts(report: GarbageReport) -> str:
     counts = f"{output.count(len(report.rows), 'object')} to be deleted, {output.count(len(report.orphans), 'orphan')}"
     more = [
         (len(report.uploads), "dead upload", ""),
-        (len(report.intents), "object", " of an owner that died"),
+        (len(report.intents), "object", " of an owner that crashed"),
         (len(report.superseded), "superseded object", " of the journal"),
         (len(report.trash), "removal", " in the trash"),
     ]

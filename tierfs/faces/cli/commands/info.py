@@ -46,13 +46,14 @@ _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT,
 @command("info")
 @paths_argument(metavar="SEGMENT...")
 @click.option("--map", "draws", is_flag=True, help="Draw which bytes are in which tier.")
-@click.option("--at", metavar="TIME", help="Find what was written at a time or later: 2h ago, or a date.")
+@click.option("--at", metavar="TIME", help="Find the first data written then or later; 2h: two hours ago.")
 def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) -> None:
-    """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer.
+    """Show segments: the range, the location of the bytes with the reason, the checksum and the writer.
 
-    Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
-    A run of bytes is drawn even if it is shorter than a cell. --at finds the first message of a time, in ledgers of
-    Pulsar's entries, in a managed ledger by its directory, and in commit logs of RocketMQ; elsewhere the first chunk.
+    For a ledger it also shows the entries and their offload. In the map a blank is a gap: its bytes are not in that
+    tier. A run of bytes is drawn even if it is shorter than a cell. --at finds the first message of a time, in ledgers
+    of Pulsar's entries, in a managed ledger given by its directory, and in commit logs of RocketMQ; elsewhere the first
+    chunk.
     """
     if draws and at is not None:
         raise click.UsageError("--map and --at are mutually exclusive")
@@ -103,7 +104,7 @@ def _told_place(place: TimePlace, time_ms: int) -> tuple[dict[str, Any], str]:
     data["first"] = None if place.time_ms is None else output.timestamp(place.time_ms)
     entry = "" if place.entry_id is None else f", entry {place.entry_id:,}"
     if place.time_ms is None:
-        return data, f"byte {place.offset}{entry}: the end, all of it is older"
+        return data, f"byte {place.offset}{entry}: the end; all data is older"
     first = f"{place.times_of.value[:-1]} of {data['first']}"
     return data, f"byte {place.offset}{entry}: the first {first}"
 
@@ -117,7 +118,7 @@ def _topic_at(session: Session, store: Store, name: str, time_ms: int) -> None:
         members = [member for member in positions.members(txn, positions.directory_of(txn, name)) if member.entries]
     if not members:
         raise InvalidRequest(
-            f"{printable(name) or '/'} holds no entries of ledgers", remedy="name a segment, or a managed ledger"
+            f"{printable(name) or '/'} has no entries of ledgers", remedy="specify a segment, or a managed ledger"
         )
     with reading_segments(store.reader, None) as reading:
         number, place = entry_at(store.metadata, [member.segment for member in members], time_ms, reading)

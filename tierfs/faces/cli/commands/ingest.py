@@ -52,14 +52,14 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
-    Of several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
-    once it has its whole file. Bytes that the store already has are skipped: an open segment with the beginning of its
-    file is continued. Links below a directory are not followed, and empty directories are made. Modes and times of
-    files and modes of directories are kept; DIR itself has the mode of the directory whose files it gets. Where the
-    policy `ack` is cold, the command returns when all of DIR is in the cold tier.
+    With several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
+    when its file is complete. Bytes that the store already has are skipped: an open segment that has the start of its
+    file is continued. Links below a directory are not followed, and empty directories are created. Modes and times of
+    files and modes of directories are kept; DIR itself gets the mode of the directory whose files it gets. Where the
+    policy `ack` is cold, the command returns when all files are in the cold tier.
 
-    A file whose segment has other bytes, as of a log before its rotation, is reported, and nothing of it is ingested.
-    The others go on; the exit code is that of the first error.
+    A file whose segment has different bytes, such as a log after its rotation, is reported and not ingested. The other
+    files continue; the exit code is that of the first error.
     """
     with session.open_store() as store, progress_line(session) as show:
         name = store.segment_of_path(into)
@@ -188,6 +188,6 @@ def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     if not session.json:
         if plan.special:
             files = output.count(plan.special, "link or special file")
-            session.warn(f"left out {files}, the first: {plan.first_special}")
+            session.warn(f"skipped {files}, the first: {plan.first_special}")
         session.warn_of_unfit(plan.unfit, plan.first_unfit)
     errors.report_parts(session, failed, work.fatal)

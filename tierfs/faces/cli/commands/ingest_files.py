@@ -30,7 +30,7 @@ T = TypeVar("T")
 _MIN_BLOCK_BYTES = 64 * 1024
 
 # Of a file whose segment has other bytes: these may be in no other place.
-_ELSEWHERE = "the segment is kept; ingest this file with another --into (rotated logs: see docs/operations.md)"
+_ELSEWHERE = "the segment is unchanged; ingest this file with another --into (rotated logs: see docs/operations.md)"
 
 
 def file_of(status: os.stat_result, length: int) -> IngestedFile:
@@ -85,10 +85,10 @@ class FileIngest:
         """Return whether the segment is complete, and take its bytes from the stream. Raises Conflict."""
         length = segment.length
         if length > item.size_bytes:
-            raise _other_file(item, f"that one had {length} bytes, this one has {item.size_bytes}")
+            raise _other_file(item, f"the segment has {length} bytes, the file only {item.size_bytes}")
         if segment.start_offset == length > 0:
             words = f"tail -c +{length + 1} {as_word(item.path)} | tierfs append {as_word(item.segment)}"
-            raise _conflict(item, "none of its bytes is left to compare", remedy=f"if it is the same file: {words}")
+            raise _conflict(item, "has no bytes to compare any more", remedy=f"if it is the same file: {words}")
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()
@@ -105,7 +105,7 @@ class FileIngest:
         if length < item.size_bytes and segment.sealed:
             raise _conflict(
                 item,
-                f"it is sealed at {length} of {item.size_bytes} bytes",
+                f"is sealed at {length} of {item.size_bytes} bytes",
                 remedy=f"tierfs unseal {printable(item.segment)}, then ingest with --open",
             )
         return length == item.size_bytes
@@ -151,5 +151,5 @@ def _conflict(item: Item, why: str, *, remedy: str = _ELSEWHERE) -> Conflict:
 def _other_file(item: Item, how: str) -> Conflict:
     """Return the error of a file that has the name of an earlier one, as after the rotation of a log."""
     return Conflict(
-        f"{printable(item.path)} is not the file that segment {printable(item.segment)} has: {how}", remedy=_ELSEWHERE
+        f"{printable(item.path)} is not the file of segment {printable(item.segment)}: {how}", remedy=_ELSEWHERE
     )

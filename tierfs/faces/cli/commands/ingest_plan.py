@@ -135,7 +135,8 @@ def _count(plan: IngestPlan, source: _Source, path: str, later: Sequence[_Source
     for other in later:
         if (same := other.path_of(segment)) is not None:
             raise InvalidRequest(
-                f"{path} and {same} would both become {segment}", remedy="ingest them into different directories"
+                f"{path} and {same} would both become {segment}",
+                remedy="ingest them into different directories with --into",
             )
     plan.files += 1
     plan.bytes += size_bytes

@@ -18,7 +18,7 @@ from tierfs.faces.cli.session import Session
 @command("init")
 @place_options(
     "Keep cold bytes in S3.",
-    "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
+    "Keep cold bytes in another place, such as webhdfs://HOST/PATH; see docs/places.md.",
     "Keep cold bytes in an existing directory.",
 )
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
@@ -37,13 +37,14 @@ def init(
 ) -> None:
     """Create a store in the directory given by --store, which must be missing or empty.
 
-    The default cold tier is a directory in the store; --bucket, --cold-url, --cold-dir and --cold choose another or
-    none. --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
+    The default cold tier is a directory in the store; --bucket, --cold-url and --cold-dir choose another one, and
+    --cold none creates a store without one. --ack is a policy of the whole store: where appends are durable when they
+    are acknowledged.
     """
     if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
     if cold is not None and ack == Ack.COLD:
-        raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
+        raise click.UsageError("--ack cold needs a cold tier, so it cannot be used with --cold none")
     require_bucket(bucket, None, {"create_bucket": create_bucket})
     require_bucket(bucket, cold_url, where)
     path = session.require_store_path()

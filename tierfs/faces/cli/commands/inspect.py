@@ -27,11 +27,11 @@ _TIME = "_ms"
 @click.argument("objects", nargs=-1, required=True, metavar="OBJECT...")
 @server_options()
 def inspect(session: Session, objects: tuple[str, ...], **options: Any) -> None:
-    """Show what objects say of themselves: name, header or index, and user metadata.
+    """Show objects: name, header or index, and user metadata.
 
     OBJECT is a name in the store's cold tier, as info --map --json, gc and check print it; a URL like s3://BUCKET/KEY;
-    or a file, as a path that begins with / or ./. Known are chunks, packs, the data and index objects of ledgers,
-    Pulsar's too, entries of the journal, checkpoints, dumps, and marks. URLs and files need no store.
+    or a file, as a path that starts with / or ./. Supported are chunks, packs, the data and index objects of ledgers
+    (also those of Pulsar), journal entries, checkpoints, dumps, and marks. URLs and files need no store.
 
     Only headers and indexes are read; tierfs check reads all bytes. The exit code is 74 if an object is damaged or
     contradicts itself.

@@ -29,18 +29,18 @@ _NS_PER_MS = 1_000_000
 @paths_argument(optional=True, metavar="[PATH]...")
 @human_option
 @click.option("-a", "--all", is_flag=True, hidden=True, expose_value=False)  # no name begins with a dot of its own
-@click.option("-R", "--recursive", is_flag=True, help="List the directories below too.")
+@click.option("-R", "--recursive", is_flag=True, help="Also list the directories below.")
 @click.option(
     "-l",
     "long",
     is_flag=True,
     help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
 )
-@click.option("--removed", is_flag=True, help="List what is in the trash instead, at and below DIR as it was.")
+@click.option("--removed", is_flag=True, help="List the trash instead: segments removed at and below DIR.")
 def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, removed: bool) -> None:
-    """List the names in directories; those of directories end in a slash. With --json one object per line.
+    """List the names in directories; names of directories end with a slash. With --json one object per line.
 
-    --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
+    --removed lists removals that can be restored: id, time of their deletion, bytes and name.
     """
     if removed:
         from tierfs.faces.cli.commands.trash import list_removed

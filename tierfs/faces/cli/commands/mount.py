@@ -29,7 +29,7 @@ def mount(
     """Mount the store as a read-only directory; return when it is ready.
 
     Options: allow_other, allow_other_control, allow_other_owner, direct_io, xattr, uid=, gid=, umask=, read_priority=.
-    Options that are meant for other programs, as nofail, _netdev and x-..., are ignored.
+    Options for other programs, such as nofail, _netdev and x-..., are ignored.
     """
     store, point = session.require_store_path().absolute(), mountpoint.absolute()
     all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])
@@ -54,7 +54,7 @@ def mount(
 
 @command("umount")
 @click.argument("mountpoint", type=_MOUNTPOINT, metavar="[MOUNT]", required=False)
-@click.option("-l", "--lazy", is_flag=True, help="Detach it also while files are open, or when it does not answer.")
+@click.option("-l", "--lazy", is_flag=True, help="Detach it even if files are open or it does not respond.")
 @click.option("-f", "--force", is_flag=True, hidden=True)
 def umount(session: Session, mountpoint: Path | None, lazy: bool, force: bool) -> None:
     """Unmount a store. Fails while files in it are open, unless --lazy.
@@ -66,7 +66,7 @@ def umount(session: Session, mountpoint: Path | None, lazy: bool, force: bool) -
 
     mountpoint = mountpoint or only_mount(session.require_store_path(), "umount")
     if force and not lazy:
-        raise InvalidRequest("a mount is not forced away", remedy=f"detach it: tierfs umount --lazy {mountpoint}")
+        raise InvalidRequest("umount has no --force", remedy=f"detach it: tierfs umount --lazy {mountpoint}")
     if others := unmount(mountpoint, lazy=lazy):
-        session.note(f"it is mounted at {', '.join(map(str, others))} too, where it stays")
+        session.note(f"it is still mounted at {', '.join(map(str, others))}")
     session.done({"mountpoint": str(mountpoint), "mounted": False}, f"unmounted {printable(str(mountpoint))}")

@@ -17,13 +17,13 @@ _SHOWN = 20
 
 @command("move")
 @click.option("--to", "url", required=True, metavar="URL", help="The new place: an existing directory, or a URL.")
-@server_options("URL of its S3 server; by default the present one's.")
+@server_options("URL of its S3 server  [default: that of the current place]")
 def move(session: Session, **wanted: str | None) -> None:
-    """Move the cold tier: copy it to another place, prove every byte there, and switch.
+    """Move the cold tier: copy it to another place, verify every byte there, and switch.
 
-    Mounts and daemons go on meanwhile and use the new place afterwards; uploads rest for the last step. The server
-    copies by itself where both places are its own. Run it again if it was stopped: it continues. The place before is
-    left as it is.
+    Mounts and daemons keep running and then use the new place; uploads pause for the last step. The server copies the
+    bytes if it has both places. If the command was stopped, run it again: it continues. The previous place is
+    unchanged.
     """
     from tierfs.app.move import move as move_store
     from tierfs.engine.metadata.policies import told
@@ -38,15 +38,15 @@ def move(session: Session, **wanted: str | None) -> None:
     if copied.by_server_bytes:
         parts.append(f"{output.size(copied.by_server_bytes)} of them by the server")
     if copied.present:
-        parts.append(f"{output.count(copied.present, 'object')} there already")
+        parts.append(f"{output.count(copied.present, 'object')} already there")
     session.done(data, f"cold tier: {after}; {', '.join(parts)}")
     for name in done.damaged[:_SHOWN]:
-        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs check --read")
+        session.warn(f"{printable(name)} was already damaged or missing at the source; see: tierfs check --read")
     for name in copied.left[:_SHOWN]:
-        session.warn(f"{printable(name)} was left: no object of a store has such a name")
+        session.warn(f"{printable(name)} was skipped: not a tierfs object name")
     if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
-        session.warn(f"and {more} more of these, which --json lists")
+        session.warn(f"and {more} more warnings; --json lists all")
     session.note(
-        f"{before} is left as it is, with a note that names the new place; replicas of it need: "
+        f"{before} is unchanged, except for a note with the new place; replicas of it need: "
         f"tierfs config cold.url={done.after.url}"
     )

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 @click.option(
     "--before",
     metavar=f"OFFSET|{POSITION}",
-    help="Copy only what lies before this offset of a segment, or position of a managed ledger.",
+    help="Copy only bytes before this offset of a segment, or this position of a managed ledger.",
 )
-@click.option("--keep", type=Size(), metavar="SIZE", help="Leave the newest bytes of each segment where they are.")
-@click.option("--no-wait", is_flag=True, help="Leave the work to the mount or daemon and return at once.")
+@click.option("--keep", type=Size(), metavar="SIZE", help="Do not copy the newest bytes of each segment.")
+@click.option("--no-wait", is_flag=True, help="Let the mount or daemon do the work, and return at once.")
 def offload(session: Session, store: Store, name: str, before: str | None, keep: int | None, no_wait: bool) -> None:
     """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 
-    On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
-    ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
+    On return, every byte acknowledged before the call is in the bucket and recorded in its journal, except bytes of
+    open ledgers. If a mount or daemon runs, it does the work; Ctrl-C then stops only the wait.
 
-    --before OFFSET makes every byte of the segment PATH before the offset cold, with the rest of the chunk that holds
-    the last one. Of a managed ledger it copies the closed ledgers that lie wholly before a position, oldest first, and
-    prints the position of the first entry that is not offloaded.
+    --before OFFSET copies every byte of the segment PATH before the offset, with the remaining bytes of the last chunk.
+    Of a managed ledger it copies the closed ledgers that end before a position, oldest first, and prints the position
+    of the first entry that is not offloaded.
 
-    --keep SIZE leaves at least the newest SIZE bytes on this disk alone: of each segment, of a stream through all its
-    segments, and of each managed ledger, whose ledgers move as a whole. Chunks are not cut for it.
+    --keep SIZE keeps at least the newest SIZE bytes only on this disk: of each segment, of a stream across all its
+    segments, and of each managed ledger. Chunks and ledgers are copied only as a whole.
     """
     from tierfs.upkeep.holder.perform import request
     from tierfs.upkeep.holder.verbs import KEEP, OFFLOAD, OFFLOAD_PART
@@ -49,7 +49,7 @@ def offload(session: Session, store: Store, name: str, before: str | None, keep:
     options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None}
     given = [option for option, value in options.items() if value is not None]
     if len(given) > 1:
-        raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="leave one of them out")
+        raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="use only one of them")
     if before is not None:
         _offload_before(session, store, name, before)
         return
@@ -58,21 +58,23 @@ def offload(session: Session, store: Store, name: str, before: str | None, keep:
         return
     if no_wait:
         number = request(store, OFFLOAD, name)
-        session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
+        session.done({"path": name, "request": number}, f"request {number}; to see its progress: tierfs status")
         return
     _print_offloaded(session, name, perform_shown(session, store, OFFLOAD, name, {}))
 
 
 def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:
     if done.ledger_bytes:
-        session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
+        session.warn(
+            f"{output.size(done.ledger_bytes)} of open ledgers are only on this disk until the ledgers are closed"
+        )
     already = output.size(done.already_cold_bytes)
     text = f"nothing to offload below {output.path(name)}; {already} of the local bytes are cold"
     if not done.already_cold_bytes and not done.ledger_bytes:
         text = f"nothing to offload below {output.path(name)}: it has no bytes on this disk"
     if done.objects:
         moved = f"{output.size(done.bytes)} of {output.count(done.segments, 'segment')}"
-        text = f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were cold already"
+        text = f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were already cold"
     session.done({"path": name, **output.fields(done)}, text)
 
 
@@ -90,10 +92,10 @@ def _offload_before(session: Session, store: Store, name: str, before: str) -> N
     try:
         position = Position.parse(before)
     except InvalidRequest as exc:
-        remedy = f"{exc.remedy}; an offset is of one segment, and for all below a directory there is --keep SIZE"
+        remedy = f"{exc.remedy}; an offset is for a single segment; for a directory use --keep SIZE"
         raise InvalidRequest(str(exc), remedy=remedy) from exc
     done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(position)})
-    first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
+    first = f"first not offloaded: {done.first_unoffloaded}" if done.first_unoffloaded else "there are no ledgers"
     text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
     if not done.ledgers:
         text = f"nothing to offload in {printable(name)}: {output.count(done.already_cold, 'ledger')} cold, {first}"

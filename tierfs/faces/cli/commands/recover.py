@@ -25,29 +25,31 @@ _MOST_SEGMENTS = 20
 
 @command("recover")
 @place_options(
-    "Bucket that holds the store.",
-    "Another place that holds the store; URLs as of init.",
-    "Cold directory that holds the store.",
+    "Bucket of the store.",
+    "Another place of the store; URLs as for init.",
+    "Cold directory of the store.",
 )
 @server_options()
-@click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
+@click.option(
+    "--from-objects", is_flag=True, help="Read every object instead of the journal, if the journal is lost too."
+)
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
-@click.option("--left-place", is_flag=True, help="Recover from a place that a move left, or has not filled yet.")
+@click.option("--left-place", is_flag=True, help="Recover from the source of a move, or from its incomplete target.")
 def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **place: Any) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
     Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
-    store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
-    (store.toml) are not in the bucket. A killed recovery leaves a directory that is not a store: remove
-    it and start again.
+    store owns the bucket from then on: the lost one is read-only, if it still runs. Settings
+    (store.toml) are not in the bucket. A recovery that was killed leaves a directory that is not a store: remove
+    it and run the command again.
 
-    A place that `tierfs move` left names the new one and is refused: what came since is in the new one alone. So
-    is a place that a move has not filled yet, where objects are missing.
+    The previous place of a `tierfs move` is refused, because newer data is only in the new place; the error shows its
+    address. The target of an unfinished move is refused too, because objects are missing there.
 
-    --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
-    and policies are lost. It reads every object once.
+    --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear; seals and
+    policies are lost. It reads every object once.
 
-    Of the segments recovered without a known loss, it lists 20, or all of them with -v.
+    It lists 20 of the segments recovered without a known loss, or all with -v.
     """
     choice, path = cold_choice("of the cold bytes", **place), session.require_store_path()
     every_segment = session.verbosity >= VERBOSE
@@ -55,8 +57,8 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
     def confirm(journal: str) -> None:
         if not yes:
             raise InvalidRequest(
-                f"there is {journal}; --from-objects ignores it",
-                remedy=f"try without --from-objects first; to ignore it: {session.command_with('--yes')}",
+                f"--from-objects would ignore {journal}",
+                remedy=f"first try without --from-objects; to ignore it: {session.command_with('--yes')}",
             )
         session.note(f"ignoring {journal}")
 
@@ -84,17 +86,17 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
     for segment in report.rebuilt:
         (changed if segment.lost or segment.segment != segment.wanted else plain).append(_rebuilt_line(segment))
     lines = [*_some(plain, "without a gap", every=every_segment), *changed]
-    lines += [f"left aside: {printable(left.name)}: {printable(left.why)}" for left in report.left]
-    lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
+    lines += [f"skipped {printable(left.name)}: {printable(left.why)}" for left in report.left]
+    lines += [f"linked without proof of its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
     return "\n".join(
         [
             *lines,
-            f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} left aside",
+            f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} skipped",
             _owner_line(report),
-            "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may be back, segments are",
-            "open, and policies are those of a new store; tierfs gc lists objects left aside as orphans, which",
-            "gc --delete deletes, except packs of which another segment was linked: they stay as a whole",
+            "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may reappear, segments",
+            "are open, and policies are those of a new store; tierfs gc lists skipped objects as orphans, which",
+            "gc --delete deletes, except packs from which another segment was linked: they stay complete",
         ]
     )
 
@@ -107,7 +109,7 @@ def _some(lines: list[str], what: str, *, every: bool) -> list[str]:
 
 def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
     place = printable(str(report.path))
-    return f"{place} is the store of the bucket now ({report.store_id}, epoch {report.store_epoch})"
+    return f"{place} is now the store of the bucket ({report.store_id}, epoch {report.store_epoch})"
 
 
 def _rebuilt_line(rebuilt: RebuiltStore) -> str:
@@ -135,7 +137,7 @@ def _loss_line(loss: SegmentLoss) -> str:
     if loss.sealed:
         parts = [f"ends at {loss.length}"]
     elif loss.length == loss.start_offset:
-        parts = ["open, nothing of it was cold: it is empty"]
+        parts = ["open, no bytes were cold: it is empty"]
     else:
         parts = [f"open, ends at {loss.length}: later bytes, if any, were not cold and are gone"]
     if loss.cut_bytes:

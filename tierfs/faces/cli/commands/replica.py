@@ -15,19 +15,19 @@ from tierfs.faces.cli.session import Session
 
 
 @command("replica")
-@place_options("Bucket to follow.", "Another place to follow; URLs as of init.", "Cold directory to follow.")
+@place_options("Bucket to follow.", "Another place to follow; URLs as for init.", "Cold directory to follow.")
 @server_options()
 @click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
 def replica(session: Session, refresh: bool, **place: Any) -> None:
     """Create a read-only store in the directory given by --store, which must be missing or empty.
 
-    It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
-    daemon of it checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the
-    bucket, so read-only credentials are enough.
+    It shows the content of another store's bucket: segments end where their cold bytes end. Its mount or daemon
+    checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the bucket, so read-only
+    credentials are enough.
     """
     if refresh:
         if place["bucket"] is not None or any(place.values()):
-            raise click.UsageError("--refresh takes no place: a replica knows its bucket")
+            raise click.UsageError("--refresh takes no place: a replica has its bucket")
         with session.open_store() as store:
             from tierfs.app.replica import refresh as refresh_replica
 
@@ -35,7 +35,7 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
                 done = refresh_replica(store, show)
         text = f"nothing new after slot {done.slot}"
         if done.started_over:
-            text = f"started over from the newest checkpoint, up to slot {done.slot}"
+            text = f"restarted from the newest checkpoint, up to slot {done.slot}"
         elif done.entries:
             text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
         session.done(done, text)

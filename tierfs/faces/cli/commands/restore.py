@@ -19,21 +19,21 @@ from tierfs.faces.cli.session import Session
 @command("restore")
 @paths_argument(metavar="NAME|FILE...")
 @click.option("--as", "to", metavar="NEW", help="Restore it under another name.")
-@click.option("--id", "removal_id", type=int, metavar="ID", help="The removal that ls --removed lists with this id.")
-@click.option("--from-bucket", is_flag=True, help="Restore a segment from its backup, whatever is in the trash.")
-@click.option("--yes", is_flag=True, help="Restore from a backup even if some of its bytes are gone: they are lost.")
+@click.option("--id", "removal_id", type=int, metavar="ID", help="Id of the removal, as in: tierfs ls --removed")
+@click.option("--from-bucket", is_flag=True, help="Restore a segment from its backup, not from the trash.")
+@click.option("--yes", is_flag=True, help="Restore from a backup even if bytes are missing; they are recorded as lost.")
 def restore(
     session: Session, paths: tuple[str, ...], to: str | None, removal_id: int | None, from_bucket: bool, yes: bool
 ) -> None:
-    """Bring back a segment or directory that was removed, from the trash or from its backup in the bucket.
+    """Restore removed segments or directories from the trash, or a segment from its backup in the bucket.
 
-    Of several removals of one name the newest is restored, unless --id names another. A name that is taken is refused:
-    give another one with --as. A segment that the trash does not have comes back from the newest backup that tierfs
-    backup --to-bucket made of it, or from the one that is named as dumps/...; its objects must exist. The trash may
-    have an older segment of that name: --from-bucket passes it by.
+    Of several removals of a name, the newest is restored, or the one of --id. If the name is in use, specify another
+    with --as. A segment that is not in the trash is restored from its newest backup, made by tierfs backup --to-bucket,
+    or from the backup given as dumps/...; its objects must exist. --from-bucket ignores an older segment of that name
+    in the trash.
 
-    In the directory of a store that has no metadata, FILE is a backup of all of them, and the store is made of it; the
-    directory may have chunk files.
+    For a store directory without metadata, FILE is a backup of all metadata, and the store is created from it; the
+    directory can contain chunk files.
     """
     from tierfs.app import verbs
     from tierfs.base.system.store_paths import StorePaths
@@ -41,9 +41,9 @@ def restore(
 
     one_name = to is not None or removal_id is not None
     if len(paths) > 1 and one_name:
-        raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
+        raise InvalidRequest("--as and --id take a single name", remedy="restore them one after the other")
     if from_bucket and one_name:
-        raise click.UsageError("--as and --id are of the trash, and --from-bucket passes it by")
+        raise click.UsageError("--from-bucket and --as or --id are mutually exclusive")
     path = session.require_store_path()
     if len(paths) == 1 and not StorePaths(path.absolute()).metadata.exists() and Path(paths[0]).is_file():
         restore_store(session, path, paths[0])
@@ -77,4 +77,4 @@ def restore(
             try:
                 restore_segment(session, store, name, accept_loss=yes)
             except NotFound as exc:
-                raise NotFound(f"{missing}, and {exc}", remedy=missing.remedy) from exc
+                raise NotFound(f"{missing}; {exc}", remedy=missing.remedy) from exc

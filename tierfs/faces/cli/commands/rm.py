@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @paths_argument(metavar="PATH...")
 @click.option("-r", "-R", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
 @now_option
-@click.option("-f", "--force", is_flag=True, help="As --yes, and what does not exist is no error.")
+@click.option("-f", "--force", is_flag=True, help="Like --yes; also ignore names that do not exist.")
 @dry_run_option("Show the segments to remove, and change nothing.")
 @yes_option
 def rm(
@@ -35,9 +35,9 @@ def rm(
 ) -> None:
     """Remove segments, or with -r directories.
 
-    What is removed stays in the trash for the time of its policy trash_age (1 day unless set), and comes back with
-    tierfs restore. With --now, or after that time, local files are deleted at once and cold objects after a grace
-    period. Objects that tierfs did not write are kept.
+    Removed segments stay in the trash for the time of their policy trash_age (default: 1 day); until then tierfs
+    restore restores them. With --now, or after that time, local files are deleted at once and cold objects after a
+    grace period. Objects that tierfs did not write are kept.
     """
     from tierfs.app import verbs
     from tierfs.engine.segments import delete, trash
@@ -48,7 +48,7 @@ def rm(
         nonlocal removed
         try:
             with progress_line(session) as show, store.metadata.read() as txn:
-                show(doing("counting what is below"))
+                show(doing("counting segments and bytes"))
                 entry, plan = delete.plan(txn, name, recursive=recursive)
                 age_s = 0 if now else trash.age_s(txn, entry)
         except NotFound:

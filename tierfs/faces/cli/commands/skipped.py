@@ -14,7 +14,7 @@ from tierfs.engine.segments import streams
 from tierfs.engine.segments.append import offset_mismatch
 from tierfs.faces.cli.session import Session
 
-_OTHER_INPUT = "if it is another input, such as a log after its rotation, append it without --skip"
+_OTHER_INPUT = "if this is a different input, such as a log after its rotation, append it without --skip"
 
 
 def pass_appended(
@@ -34,8 +34,8 @@ def pass_appended(
     done = compare(store, members, wanted, source)
     if (there := done.difference) is not None:
         raise Conflict(
-            f"the input is not what was appended to {shown}: its bytes {there.start - wanted.start} to "
-            f"{there.end - wanted.start} are not bytes {there.start} to {there.end} of the segment",
+            f"the input differs from {shown}: its bytes {there.start - wanted.start} to "
+            f"{there.end - wanted.start} differ from bytes {there.start} to {there.end} of the segment",
             remedy=_OTHER_INPUT,
         )
     if done.taken_bytes < skip:
@@ -43,11 +43,13 @@ def pass_appended(
     if not done.compared_bytes:
         rest = f"tail -c +{skip + 1} FILE | tierfs append --expect-offset {end} {as_word(name)}"
         raise Conflict(
-            f"none of the {skip} bytes to skip is left in {shown} to compare, or can be read: {done.why or 'dropped'}",
-            remedy=f"if it is the same input, append the rest of it: {rest}; {_OTHER_INPUT}",
+            f"cannot compare the {skip} bytes to skip with {shown}: {done.why or 'they were dropped'}",
+            remedy=f"if this is the same input, append its remaining bytes: {rest}; {_OTHER_INPUT}",
         )
     if done.compared_bytes < skip:
-        session.note(f"{done.compared_bytes} of the {skip} bytes to skip were compared: {shown} has no others now")
+        session.note(
+            f"compared only {done.compared_bytes} of the {skip} bytes to skip: {shown} no longer has the others"
+        )
     return end
 
 

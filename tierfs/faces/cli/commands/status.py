@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tierfs.upkeep.holder.local_only import LocalOnly
     from tierfs.upkeep.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, StoreStatus, TierStatus
 
+_NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
+
 # Ranges in the text output; --json has all.
 _SHOWN = 20
 
@@ -50,7 +52,7 @@ def _print_fenced(
     for run in ranges:
         count, size_bytes = count + 1, size_bytes + run.end - run.start
         if count == 1:
-            click.echo("only on this disk, each with the command that writes it to standard output:")
+            click.echo("bytes only on this disk; each command writes a range to standard output:")
         if count <= _SHOWN:
             click.echo(f"  {printable(_export(store, run))}")
     if count > _SHOWN:
@@ -66,7 +68,7 @@ def _export(store: Path, run: LocalOnly) -> str:
 
 @command("status")
 def status(session: Session) -> None:
-    """Show the store: its tiers, bytes not yet offloaded, what the bucket knows, who is at work, and warnings."""
+    """Show the store: its tiers, bytes not offloaded yet, the bucket's journal, background work, and warnings."""
     from tierfs.upkeep.holder.status import store_status
 
     with session.open_store(looks=True) as store:
@@ -109,27 +111,27 @@ def _status_text(
         *([("cold quota", _use(report))] if report.cold_use.quota_bytes else []),
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
-        ("oldest of it", _oldest(report.backlog)),
+        ("oldest not offloaded", _oldest(report.backlog)),
         ("journal", _journal(report)),
         ("uploads", f"{report.uploads_in_flight} in flight{left}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
-        ("at work", str(report.holder or "none: bytes move by commands alone; see tierfs daemon, tierfs mount")),
+        ("background work", str(report.holder or _NO_HOLDER)),
     ]
     trash = report.trash
     if trash.removals:
         due = output.clock_time(trash.next_due_ms)
-        rows.append(("trash", f"{output.count(trash.segments, 'segment')}, {output.tiers(trash)}; next end {due}"))
+        rows.append(("trash", f"{output.count(trash.segments, 'segment')}, {output.tiers(trash)}; next deletion {due}"))
     if report.next_expiry_ms:
         rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
     if report.overdue_bytes:
-        overdue = f"{output.size(report.overdue_bytes)} past their retention wait: {report.overdue_reason}"
+        overdue = f"{output.size(report.overdue_bytes)} kept after their retention: {report.overdue_reason}"
         rows.append(("overdue", overdue))
     rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(reads)) for reads in waiting]
-    rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
-    rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
+    rows += [("stale mount", f"{printable(point)}: its process has exited: tierfs umount {point}") for point in dead]
+    rows += [("silent mount", f"{printable(point)}: its process {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
     rows += [("covered mount", f"{printable(point)}: another filesystem is mounted over it") for point in covered]
     rows += [("stuck", _stuck(failure)) for failure in report.troubles]
     rows += [("request", _request(request)) for request in report.requests]
@@ -140,9 +142,9 @@ def _status_text(
 
 def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
     next_ms = adoption.last_ms + adoption.every_s * 1000
-    when = f"next {output.clock_time(next_ms)}" if held else "waits for a holder: tierfs daemon, tierfs mount"
+    when = f"next {output.clock_time(next_ms)}" if held else "waits for a mount or daemon: tierfs mount, tierfs daemon"
     if not adoption.allowed:
-        when = "not before it is adopted by hand: a recovered store reads no place by itself"
+        when = "paused since the recovery of the store: run tierfs adopt to continue"
     every = units.format_duration(adoption.every_s)
     place = f"{printable(adoption.url)} as {adoption.layout} into {printable(adoption.into)}"
     return f"{place} every {every}; last {output.clock_time(adoption.last_ms)}, {when}"
@@ -151,10 +153,10 @@ def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
     """Yield rows for lost, suspect and unreachable bytes, if there are any."""
     if endangered.lost_bytes:
-        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; list them: tierfs check"
+        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; to list them: tierfs check"
     if endangered.suspect_bytes:
         local, cold = output.size(endangered.suspect_local_bytes), output.size(endangered.suspect_cold_bytes)
-        advice = "check again: tierfs check /; if they stay, repair them: tierfs check --read --repair"
+        advice = "to check again: tierfs check /; to repair: tierfs check --read --repair"
         yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
     for place in endangered.unreachable:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
@@ -163,7 +165,7 @@ def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
 def _use(report: StoreStatus) -> str:
     use = report.cold_use
     parts = f"{output.size(use.object_bytes)} of objects, {output.size(use.garbage_bytes)} not deleted yet"
-    making = f", {output.size(use.making_bytes)} in the making" if use.making_bytes else ""
+    making = f", {output.size(use.making_bytes)} being uploaded" if use.making_bytes else ""
     return f"{output.size(use.bytes)} of {output.size(use.quota_bytes)}: {parts}{making}"
 
 
@@ -209,23 +211,27 @@ def _journal(report: StoreStatus) -> str:
     """Return how much of the metadata the cold tier has: what a recovery of the lost store would bring back."""
     journal = report.journal
     if report.cold_url is None:
-        return "none: there is no cold tier"
+        return "none: the store has no cold tier"
     if journal.replica:
         return f"a replica, up to slot {journal.slot}"
     place = f"slot {journal.slot}, checkpoint {journal.checkpoint_slot}"
     if journal.fenced_by_epoch:
         place += f"; fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}"
     if not journal.unpublished:
-        return f"the cold tier has all changes ({place})"
+        return f"up to date ({place})"
     changes = output.count(journal.unpublished, "change")
-    how = "" if report.holder or journal.fenced_by_epoch else ": tierfs offload, a mount or a daemon writes them"
+    how = (
+        ""
+        if report.holder or journal.fenced_by_epoch
+        else ": to write them, run tierfs offload, or start a mount or daemon"
+    )
     return f"{changes} not in the cold tier yet{how} ({place})"
 
 
 def _fencer(journal: JournalStatus) -> str:
     """Return the owner that fenced the store, as far as known."""
     if journal.old_backup:
-        return " of its own (an old backup, or a copy of it is in use)"
+        return " of its own (this store is an old backup, or a copy of it is in use)"
     host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
     since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
     return host + since

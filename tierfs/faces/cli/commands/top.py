@@ -75,7 +75,7 @@ def _keys() -> Iterator[Callable[[float], bool]]:
 )
 @click.option("--once", is_flag=True, help="Print one frame and exit.")
 def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool) -> None:
-    """Watch a mount: its reads, the tiers that serve them, read-ahead, and the backlog of offloads.
+    """Watch a mount: its reads, the tiers that serve them, read-ahead, and the offload backlog.
 
     MOUNT may be omitted if the store has one mount. Press q or Ctrl-C to exit. Without a terminal, frames are
     printed one after the other; with --json one object per line.

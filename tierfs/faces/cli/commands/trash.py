@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.trash import Removed
 
 # Of the commands by which a person removes.
-now_option = click.option("--now", is_flag=True, help="Delete for good, without the trash.")
+now_option = click.option("--now", is_flag=True, help="Delete permanently, without the trash.")
 
 
 def until(deletion: Deletion) -> str:
     """Return how long what was removed can be restored, as the end of a line."""
     due_ms = deletion.trash_due_ms
-    return f"; it can be restored until {output.clock_time(due_ms)}" if due_ms else "; for good"
+    return f"; it can be restored until {output.clock_time(due_ms)}" if due_ms else "; it cannot be restored"
 
 
 def removal_data(deletion: Deletion) -> dict[str, object]:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 def trim(session: Session, path: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
     """Drop the bytes of a segment before OFFSET, or the closed ledgers of a managed ledger before a position.
 
-    OFFSET is like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are
-    deleted: local files at once, cold objects after a grace period. Bytes of a segment are not kept in the trash. In
-    mounts the name becomes a new file that begins at OFFSET, as after log rotation.
+    OFFSET is a number like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are
+    deleted: local files at once, cold objects after a grace period. Dropped bytes of a segment do not go to the trash.
+    In mounts the name becomes a new file that starts at OFFSET, as after log rotation.
 
-    Of the managed ledger PATH, closed ledgers that lie wholly before the position are deleted in both tiers, after the
-    time of their policy trash_age in the trash unless --now. Open ledgers are kept. The position after the last entry
-    is one, too. Objects that tierfs did not write are kept.
+    Of the managed ledger PATH, closed ledgers that end before the position are deleted in both tiers, after the time of
+    their policy trash_age in the trash, or at once with --now. Open ledgers are kept. The position after the last entry
+    is valid too. Objects that tierfs did not write are kept.
     """
     with session.open_store() as store:
         name = join(split(store.segment_of_path(path)))
@@ -51,7 +51,7 @@ def trim(session: Session, path: str, before: str, now: bool, dry_run: bool, yes
             _trim_ledgers(session, store, name, Position.parse(before), now=now, dry_run=dry_run, yes=yes)
             return
         if now:
-            raise click.UsageError("--now is for ledgers: dropped bytes of a segment are never in the trash")
+            raise click.UsageError("--now is only for ledgers: dropped bytes of a segment never go to the trash")
         offset = Size().convert(before, None, click.get_current_context())
         _trim_segment(session, store, name, offset, dry_run=dry_run, yes=yes)
 
@@ -77,7 +77,7 @@ def _trim_segment(session: Session, store: Store, name: str, before: int, *, dry
 
 def _cut_text(verb: str, name: str, cut: Truncation) -> str:
     if not cut.bytes:
-        return f"nothing to do: {printable(name)} already begins at {cut.start_offset}"
+        return f"nothing to do: {printable(name)} already starts at {cut.start_offset}"
     local = f"{output.count(cut.local_chunks, 'chunk')} of {output.size(cut.local_bytes)} local"
     cold = f"{output.count(cut.cold_chunks, 'chunk')} of {output.size(cut.cold_bytes)} cold"
     return f"{verb} {output.size(cut.bytes)} of {printable(name)}, up to {cut.start_offset}: {local}, {cold}"

@@ -18,8 +18,8 @@ from tierfs.faces.cli.session import Session
 def warmup(session: Session, paths: tuple[str, ...]) -> None:
     """Fill the disk cache with the cold bytes at or below each PATH.
 
-    If a mount has the cache, this command asks the mount to fill it; otherwise this process fills it.
-    Bytes in the cache are not fetched again. If not everything fits, only the beginning is fetched.
+    If a mount has the cache, the mount fills it; otherwise this process does.
+    Bytes in the cache are not fetched again. If the cache is too small, only the first bytes are fetched.
     """
     from tierfs.app.fill_cache import warm_up
 
@@ -41,13 +41,13 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
             raise Partial(exc, progress, remedy="to continue, run it again", warmed_bytes=done_bytes) from exc
     if done.left_out_bytes:
         cold, fit = output.size(done.cold_bytes), output.size(done.cold_bytes - done.left_out_bytes)
-        session.warn(f"{cold} are cold, and {fit} of it fit into the disk cache: only the beginning was warmed up")
+        session.warn(f"the disk cache is too small: only the first {fit} of {cold} cold bytes were warmed up")
     if done.lost_bytes:
         session.warn(f"{done.lost_bytes} bytes are lost; to locate them: tierfs info --map SEGMENT")
     places, skipped = ", ".join(map(output.path, names)), f"{output.size(done.local_bytes)} on the local disk"
     text = f"nothing to warm up at {places}: no cold bytes, {skipped}"
     if done.cold_bytes:
-        cached = f"the disk cache holds {output.size(done.held_bytes)} of {places}"
+        cached = f"the disk cache has {output.size(done.held_bytes)} of {places}"
         through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
-        text = f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+        text = f"{cached}, {output.size(done.already_held_bytes)} of it from earlier{through}; skipped {skipped}"
     session.done({"paths": names, **output.fields(done)}, text)

@@ -191,7 +191,7 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
 
 def _table(segments: Sequence[TopRow]) -> list[str]:
     if not segments:
-        return ["no segment is open"]
+        return ["no open segments"]
     cells = [
         (
             _size(row.reads.bytes_per_s),
@@ -227,7 +227,7 @@ def _size(size_bytes: float) -> str:
 def _link(link: Mapping[str, Any]) -> str:
     """Return the measurements; a mount that has read nothing cold has none."""
     if not link:
-        return "not measured by the version that mounted it"
+        return "not measured: the mount has an older version"
     streams = output.count(link["streams"], "stream")
     if link["first_byte_s"] is None:
         return f"{streams}, not measured yet"
@@ -239,8 +239,8 @@ def _link(link: Mapping[str, Any]) -> str:
 def _backlog(frame: Frame) -> str:
     backlog = frame.backlog
     if backlog is None:
-        return "not examined yet" if frame.holder else "known only to the mount or daemon at work"
+        return "not examined yet" if frame.holder else "only a running mount or daemon knows it"
     waiting, active = output.size(backlog["pending_bytes"]), output.size(backlog["active_bytes"])
     oldest = f"{_GAP}oldest {output.duration(backlog['oldest_s'])}" if backlog["oldest_s"] else ""
-    kept = f"{_GAP}{output.size(backlog['kept_bytes'])} stay" if backlog.get("kept_bytes") else ""
+    kept = f"{_GAP}{output.size(backlog['kept_bytes'])} kept local" if backlog.get("kept_bytes") else ""
     return f"{waiting} to offload{_GAP}{active} in active chunks{oldest}{kept}"

@@ -83,7 +83,7 @@ def export(
     """
     if how.if_there is IfThere.APPEND and not how.run:
         raise InvalidRequest(
-            "an export that appends needs a name, so that its repeat adds nothing", remedy="--run NAME"
+            "an export with --append needs a run name, so that its repetition adds nothing", remedy="--run NAME"
         )
     run, what = TableRun(spark, target, how.run or UNNAMED), _what(paths, how)
     overwrites = how.if_there is IfThere.OVERWRITE
@@ -112,8 +112,8 @@ def _require_same(sums: Mapping[str, Any], what: list[Any], target: str) -> None
     if sums["of"] != what:
         exported = ", ".join(map(printable, sums["of"][0]))
         raise AlreadyExists(
-            f"{target} holds a run of this name that exported {exported} in its own way",
-            remedy="repeat that export as it was, name another run: --run NAME, or replace the table: --overwrite",
+            f"{target} already has a run of this name that exported {exported} with other options",
+            remedy="use the same options, another name (--run NAME), or replace the table: --overwrite",
         )
 
 
@@ -158,7 +158,7 @@ def _unbatched(frame: DataFrame, how: Exporting) -> DataFrame:
     if not how.unbatch:
         return frame
     if how.row_type is not RowType.ENTRIES:
-        raise InvalidRequest("only entries are unbatched", remedy="leave --unbatch out, or give --type entries")
+        raise InvalidRequest("--unbatch is only for entries", remedy="omit --unbatch, or use --type entries")
     wanted = frame.select("ledger_id", "entry_id", "payload", "segment")
     made: DataFrame = wanted.mapInArrow(_unbatch_batches, _UNBATCHED)
     return made
@@ -192,7 +192,9 @@ def _verify(table: DataFrame, row_type: RowType, sums: dict[str, Any]) -> None:
     written = table.agg(*_sums(table, row_type)).first()
     assert written is not None
     if written.asDict() != sums:
-        raise DataLoss(f"the table has {written['rows']} rows, or other ones than the {sums['rows']} that were written")
+        raise DataLoss(
+            f"the table has {written['rows']} rows, but {sums['rows']} were written, or their content differs"
+        )
 
 
 def _require_columns(frame: DataFrame, wanted: Sequence[str]) -> None:
@@ -200,7 +202,7 @@ def _require_columns(frame: DataFrame, wanted: Sequence[str]) -> None:
     if unknown:
         raise InvalidRequest(f"rows have no column {unknown[0]}", remedy=f"they have {', '.join(frame.columns)}")
     if set(wanted) == set(frame.columns):
-        raise InvalidRequest("a table needs a column besides those of --partition-by")
+        raise InvalidRequest("a table needs at least one column that is not in --partition-by")
 
 
 def _hex(checksum: int | None) -> str:

@@ -101,7 +101,7 @@ def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
     if taken:
         shown = ", ".join(map(names.printable, taken[:_SHOWN])) + (" …" if len(taken) > _SHOWN else "")
         raise AlreadyExists(
-            f"{len(taken)} of the segments exist already: {shown}", remedy="leave them out with --skip-existing"
+            f"{len(taken)} of the segments already exist: {shown}", remedy="skip them with --skip-existing"
         )
 
 
@@ -124,7 +124,9 @@ def tasks_of(files: Iterable[SourceFile], task_bytes: int = TASK_BYTES) -> list[
 
 def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:
     if not path.exists():
-        raise NotFound(f"{names.printable(given)} does not exist", remedy="name files and directories of this machine")
+        raise NotFound(
+            f"{names.printable(given)} does not exist", remedy="specify files and directories of this machine"
+        )
     if path.is_file():
         yield _file(path, path.name)
         return
@@ -268,7 +270,7 @@ def _runs(batches: Iterable[Any], ends_lines: bool) -> Iterator[tuple[str, bytes
     """Yield keys, and the bytes of neighbouring rows that have them."""
     for batch in batches:
         if batch.column(1).null_count:
-            raise InvalidRequest("a value is null", remedy="leave such rows out: frame.dropna()")
+            raise InvalidRequest("a value is null", remedy="remove such rows: frame.dropna()")
         keys, values = batch.column(0), batch.column(1).cast(pa.large_binary())
         ends = pc.run_end_encode(keys)
         start = 0
@@ -323,12 +325,14 @@ def _require_columns(frame: DataFrame, key: str, value: str, order_by: Sequence[
             raise InvalidRequest(f"rows have no column {name}", remedy=f"they have {', '.join(frame.columns)}")
     if not isinstance(frame.schema[value].dataType, StringType | BinaryType):
         kind = frame.schema[value].dataType.simpleString()
-        raise InvalidRequest(f"the column {value} is {kind}", remedy="make it a string, as to_json(struct(*)) does")
+        raise InvalidRequest(
+            f"the column {value} is {kind}", remedy="convert it to a string, for example by to_json(struct(*))"
+        )
 
 
 def _require_keys(store: Store, into: str, keys: Sequence[str | None]) -> None:
     if len(keys) > _MOST_KEYS:
-        raise InvalidRequest(f"there are more than {_MOST_KEYS} keys", remedy="ingest fewer at a time")
+        raise InvalidRequest(f"more than {_MOST_KEYS} keys", remedy="ingest fewer keys at a time")
     if None in keys:
-        raise InvalidRequest("a key is null", remedy="leave such rows out, or give them a key: coalesce")
+        raise InvalidRequest("a key is null", remedy="remove such rows, or give them a key: coalesce")
     require_new(store, into, [name for name in keys if name is not None])

@@ -31,7 +31,12 @@ def html(report: Report, at: str) -> str:
         ("Storage a month", count(objects.count, "object"), stored_bytes, report.storage_month),
         ("Garbage in it", count(objects.garbage, "object"), objects.garbage_bytes, report.garbage_month),
         ("Uploads of the last 30 days", count(objects.puts_last_month, "request"), None, report.puts_month),
-        ("Reading all once, 8 MiB at a time", count(objects.gets_to_read, "request"), objects.bytes, report.read_once),
+        (
+            "One read of all bytes, 8 MiB at a time",
+            count(objects.gets_to_read, "request"),
+            objects.bytes,
+            report.read_once,
+        ),
     ]
     what = f"${prices.gib_month:g} per GiB and month, ${prices.thousand_gets:g} per 1000 GET, "
     parts = [
@@ -47,7 +52,7 @@ def html(report: Report, at: str) -> str:
             f"<tr><td>{name}<td>{number}<td>{'' if held is None else size(held)}<td>${dollars:,.4f}"
             for name, number, held, dollars in costs
         ),
-        f"</table><p>{what}${prices.thousand_puts:g} per 1000 PUT; traffic is not in it</p></html>",
+        f"</table><p>{what}${prices.thousand_puts:g} per 1000 PUT; without traffic</p></html>",
     ]
     return "\n".join(parts) + "\n"
 

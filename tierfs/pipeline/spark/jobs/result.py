@@ -66,7 +66,7 @@ def require_suffix(path: Path, more: Sequence[str] = ()) -> None:
     """Raise InvalidRequest for a file of no known kind."""
     known = (*SUFFIXES, *more)
     if path.suffix not in known:
-        raise InvalidRequest(f"{path} has no known suffix", remedy=f"end the name with {', '.join(known)}")
+        raise InvalidRequest(f"unknown suffix of {path}", remedy=f"use one of {', '.join(known)}")
 
 
 def _cell(value: Any) -> str:

@@ -154,8 +154,8 @@ class _Judge:
         except NotFound:
             return replace(fault, fault=Fault.MISSING)
         if fault.fault is Fault.AWAY:
-            raise Unavailable(f"{printable(fault.object.name)} did not answer: {fault.why}", remedy="run it again")
-        return replace(fault, fault=Fault.UNSEEN, why="this machine finds it, and an executor does not")
+            raise Unavailable(f"{printable(fault.object.name)} is not reachable: {fault.why}", remedy="run it again")
+        return replace(fault, fault=Fault.UNSEEN, why="this machine can read it, but an executor cannot")
 
     def _require_at(self, place: ScannedStore, fault: CopyFault) -> None:
         """Raise Unavailable if a location has another place by now: executors that do not see the store stay behind."""
@@ -164,7 +164,7 @@ class _Judge:
             now = policies.location(txn, location_id)
         if not same_place(now, place.location(location_id)):
             name = printable(fault.object.name)
-            raise Unavailable(f"{name} was read in a place that the store has left meanwhile", remedy="run it again")
+            raise Unavailable(f"{name} was read from a place that the store no longer uses", remedy="run it again")
 
     def _is_there(self, fault: CopyFault) -> bool:
         """Return whether the object is still one of the store's: eviction and consolidation continue meanwhile."""

@@ -48,7 +48,7 @@ _MASTER_S = 5.0
 _STANDALONE = "spark://"
 _OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
 _MAX_PORT = 2**16 - 1
-_FIND_MASTER = "start it, or name it as its web page does: spark://HOST:PORT"
+_FIND_MASTER = "start it, or use the URL that its web page shows: spark://HOST:PORT"
 
 _STDOUT, _STDERR = 1, 2
 _STOP_S = 30
@@ -84,7 +84,7 @@ def require_java() -> None:
     exists = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
     if not exists:
         raise NotFound(
-            f"Spark needs Java, and there is none in {home}" if home else "Spark needs Java, and there is none here",
+            f"Spark needs Java, which is not in {home}" if home else "Spark needs Java, which is not installed",
             remedy="as root: apt-get install default-jre-headless",
         )
 
@@ -106,14 +106,14 @@ def require_master(master: str) -> None:
             return
         except OSError as exc:
             why = exc.strerror or str(exc)
-    raise Unavailable(f"no Spark master answers at {master}: {why}", remedy=_FIND_MASTER)
+    raise Unavailable(f"no Spark master responds at {master}: {why}", remedy=_FIND_MASTER)
 
 
 def no_session(master: str, why: str) -> Unavailable:
     """Return the error that keeps a session from starting, or None."""
     return Unavailable(
-        f"Spark opens no session on {master}: {why}",
-        remedy="check that a Spark master answers there, and that the workers can reach this machine",
+        f"cannot open a Spark session on {master}: {why}",
+        remedy="check that a Spark master responds there, and that the workers can reach this machine",
     )
 
 

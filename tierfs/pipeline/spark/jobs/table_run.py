@@ -35,7 +35,8 @@ def check_run(run: str) -> None:
     """Raise InvalidRequest for a name that is no part of a file's name."""
     if not _RUN.fullmatch(run):
         raise InvalidRequest(
-            f"{printable(run)!r} cannot name a run", remedy="use 1 to 100 letters, digits, dots, hyphens or underscores"
+            f"invalid name of a run: {printable(run)!r}",
+            remedy="use 1 to 100 letters, digits, dots, hyphens or underscores",
         )
 
 
@@ -47,7 +48,7 @@ class TableRun:
         check_run(run)
         if not is_classic(spark):
             raise InvalidRequest(
-                "an export moves files by the driver's Java, which a session of Spark Connect does not have",
+                "an export needs the driver's Java to move files; a Spark Connect session does not have it",
                 remedy="run tierfs pipeline export, or write a frame: spark.read.format('tierfs')…write.parquet(DIR)",
             )
         self._target, self._run = target, run
@@ -85,7 +86,7 @@ class TableRun:
             held = [name for name in self._names() if not name.startswith((f"{_ASIDE}{self._run}", *_OTHERS))]
         if held or self.finished() is not None:
             raise AlreadyExists(
-                f"{self._target} holds something", remedy="add to it with --append, or replace it: --overwrite"
+                f"{self._target} is not empty", remedy="add to it: --append; or replace it: --overwrite"
             )
 
     def complete(self, sums: Mapping[str, Any]) -> None:
@@ -123,7 +124,7 @@ class TableRun:
         # On an object store a move is a copy and a deletion: a kill in between leaves both, and the copy may be short.
         self._files.delete(goal, False)
         if not self._files.rename(source, goal):
-            raise Unavailable(f"{source} could not be moved to {goal}", remedy="run the export again: it continues")
+            raise Unavailable(f"cannot move {source} to {goal}", remedy="run the export again: it continues")
 
     def _tables_files(self, directory: str) -> Iterator[Any]:
         listed = self._files.listFiles(self._path(directory), True)

@@ -175,7 +175,7 @@ def explained() -> Iterator[None]:
             raise InvalidRequest(cause_of(exc)) from None
         if answer is None:
             raise Unavailable(
-                f"a Spark task failed: {cause_of(exc)}", remedy="look at Spark's log: -v shows it"
+                f"a Spark task failed: {cause_of(exc)}", remedy="see Spark's log, which -v shows"
             ) from exc
         error: dict[str, Any] = json.loads(answer[1])
         raise named(error["kind"])(error["message"], remedy=error["remedy"]) from None

@@ -47,10 +47,10 @@ def append(
 ) -> None:
     """Append each FILE as one entry to the ledger SEGMENT.
 
-    Stdin is one entry if there is no FILE (or for -). Prints one line when all are durable: the ledger, the first
-    entry's id, and the id after the last one. A directory, existing or not, is a managed ledger: entries go to its open
-    ledger until policy closes that, then to the next one. The line then has the positions of the first and the last
-    entry. On a full disk cold bytes are evicted first.
+    Stdin is one entry if there is no FILE (or for -). Prints one line when all entries are durable: the ledger, the
+    first entry's id, and the id after the last one. A directory, existing or not, is a managed ledger: entries go to
+    its open ledger until a policy closes it, then to the next one. The line then has the positions of the first and the
+    last entry. On a full disk cold bytes are evicted first.
     """
     session.require_output()
     paths = files or (STDIN,)
@@ -143,7 +143,7 @@ def _reporting(done: AcknowledgedEntries | AcknowledgedPositions, count: Callabl
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        remedy = f"to append the rest, leave out the first {count()} entries of this input"
+        remedy = f"to append the remaining input, skip its first {count()} entries"
         raise Partial(exc, f"{count()} entries are acknowledged: {done}", remedy=remedy, **asdict(done)) from exc
 
 

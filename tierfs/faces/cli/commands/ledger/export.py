@@ -27,17 +27,17 @@ from tierfs.faces.cli.session import Session
 @click.option(
     "--transform",
     metavar="NAME",
-    help="Change entries on their way out, as unbatch does: one uncompressed entry per message. Default: the policy"
-    " transform; off: none.",
+    help="Change exported entries; unbatch writes one uncompressed entry per message  [default: the policy"
+    " transform; off: no change]",
 )
 def export(
     session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
 ) -> None:
     """Write the objects of closed ledgers to files.
 
-    Each closed ledger at or below the path becomes files OUT_DIR/<key>, each with a <key>.json. A cold ledger is copied
-    from its own objects byte for byte, unless an option sets another encoding; a local one is encoded as by offload.
-    Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt --as pulsar.
+    Each closed ledger at or below the path is written to files OUT_DIR/<key>, each with a <key>.json. A cold ledger is
+    copied from its own objects byte for byte, unless an option sets another encoding; a local ledger is encoded as by
+    offload. Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt --as pulsar.
     """
     from tierfs.app.ledger_export import Exporter, LedgerExport
     from tierfs.engine.ledger import transforms
@@ -62,7 +62,8 @@ def export(
                 size, method = output.size(exported.bytes), "copied" if exported.copied else "encoded"
                 done = f"{output.count(exported.entries, 'entry')}, {size} {method}"
                 rest = exported.why_not or f"{done}, {exported.keys[0]}"
-                session.result(data, f"{printable(exported.segment)}: {state}, {rest}")
+                shown = "skipped" if exported.why_not else state
+                session.result(data, f"{printable(exported.segment)}: {shown}, {rest}")
     if not session.json:
-        rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
+        rest = f"; {output.count(left_out, 'ledger')} skipped: close them first" if left_out else ""
         session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")

@@ -89,7 +89,7 @@ def ls(session: Session, path: str) -> None:
 @command("terminate")
 @path_argument("managed_ledger")
 def terminate(session: Session, managed_ledger: str) -> None:
-    """Terminate MANAGED_LEDGER: it never accepts entries again.
+    """Terminate MANAGED_LEDGER: it permanently refuses further entries.
 
     Its open ledger is closed. Prints the position of its last entry. Repeating it succeeds; its entries are kept.
     """
@@ -97,7 +97,7 @@ def terminate(session: Session, managed_ledger: str) -> None:
         name = store.segment_of_path(managed_ledger)
         last = store.engine.terminate_managed_ledger(name)
     shown = None if last is None else str(last)
-    text = "it has no entry" if last is None else f"its last entry is {last}"
+    text = "it has no entries" if last is None else f"its last entry is {last}"
     session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {text}")
 
 
@@ -106,7 +106,7 @@ def terminate(session: Session, managed_ledger: str) -> None:
 @click.option(
     "--for-pulsar",
     type=click.Choice(("json", "protobuf")),
-    help="Print the ManagedLedgerInfo of Pulsar's metadata store instead, of a ledger its LedgerInfo.",
+    help="Print the ManagedLedgerInfo of Pulsar's metadata store instead; for a ledger, its LedgerInfo.",
 )
 def status(session: Session, managed_ledger: str, for_pulsar: str | None) -> None:
     """Show the ledgers of MANAGED_LEDGER and their offload.
@@ -114,7 +114,7 @@ def status(session: Session, managed_ledger: str, for_pulsar: str | None) -> Non
     Prints their sizes, the state of their offload, and the next one to offload. The state is none, in progress, failed
     (until the next attempt) or complete.
 
-    --for-pulsar prints the record by which a broker reads these ledgers from this bucket, at
+    --for-pulsar prints the record with which a broker reads these ledgers from this bucket; it belongs at
     /managed-ledgers/TENANT/NAMESPACE/persistent/TOPIC of its metadata store (MLDataFormats.proto).
     """
     with session.open_store() as store:
@@ -146,7 +146,7 @@ def _print_info(session: Session, store: Store, name: str, form: str) -> None:
     else:
         click.echo(json.dumps(info.as_json(), indent=None if session.json else 2))
     if why is not None:
-        session.warn(f"{why}: tierfs ledger export writes the objects for another bucket")
+        session.warn(f"{why}; to write the objects for another bucket: tierfs ledger export")
 
 
 def _cells(ledger: LedgerStatus) -> Sequence[str]:

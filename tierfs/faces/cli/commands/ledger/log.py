@@ -84,7 +84,8 @@ def _bounds(store: Store, record: SegmentRecord, wanted: WantedMessages) -> tupl
         if first is None:
             name = printable(record.name)
             raise InvalidRequest(
-                f"{name} is neither a ledger nor a commit log of RocketMQ", remedy=f"its bytes: tierfs cat {name}"
+                f"{name} is neither a ledger nor a commit log of RocketMQ",
+                remedy=f"to read its bytes: tierfs cat {name}",
             )
 
         def offset_of(number: int | None, time_ms: int | None, otherwise: int) -> int:
@@ -120,7 +121,7 @@ class _MessageSplitter(JsonLines):
             at += head.size
             self._offset += head.size
         if head is None and len(view) - at >= HEAD_BYTES:
-            raise DataLoss(f"{self._name}: no message of RocketMQ's begins at byte {self._offset}")
+            raise DataLoss(f"{self._name}: no RocketMQ message starts at byte {self._offset}")
         del self._begun[:at]
 
     def _show(self, data: memoryview) -> None:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @command("read")
 @path_argument("path", metavar="SEGMENT|DIR")
-@click.option("--from", "start", type=int, metavar="ID", help="Id of the first entry  [default: that of the first]")
+@click.option("--from", "start", type=int, metavar="ID", help="Id of the first entry  [default: the ledger's first]")
 @click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: all]")
 @since_option
 @until_option
-@click.option("--messages", is_flag=True, help="Decode messages of Pulsar or RocketMQ: print a JSON line per message.")
+@click.option("--messages", is_flag=True, help="Decode messages of Pulsar or RocketMQ; print a JSON line per message.")
 @read_priority_option
 def read(
     session: Session,
@@ -51,11 +51,11 @@ def read(
     messages: bool,
     read_priority: ReadPriority | None,
 ) -> None:
-    """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
+    """Write a ledger's entries back to back; with --json a line per entry: its id, offset, length and SHA-256.
 
     A directory is a managed ledger: the entries of all its ledgers are read, or those between --since and --until.
-    With --messages an entry that cannot be decoded becomes a line with its `error`, and the exit code is 74. A commit
-    log of RocketMQ is read like a ledger: its entries are the messages, their ids the queue offsets.
+    With --messages, an entry that cannot be decoded is printed as a line with its `error`, and the exit code is 74. A
+    commit log of RocketMQ is read like a ledger: its entries are the messages, their ids the queue offsets.
     """
     if (since is not None and start is not None) or (until is not None and end is not None):
         raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
@@ -67,8 +67,8 @@ def read(
             members = _members(txn, name, record)
         if topic and (start is not None or end is not None):
             raise InvalidRequest(
-                f"{printable(name)} is a managed ledger, and --from and --to are ids in one ledger",
-                remedy="name the ledger, or give --since, --until",
+                f"{printable(name)} is a managed ledger; --from and --to are ids of entries in a single ledger",
+                remedy="specify the ledger, or use --since and --until",
             )
         if record is not None and record.kind is SegmentKind.BYTES:
             wrong = log.read(
@@ -87,7 +87,7 @@ def read(
         entries = "entry" if wrong == 1 else "entries"
         raise DataLoss(
             f"{wrong} {entries} of {printable(name)} could not be decoded",
-            remedy="see the lines with an error; the bytes are as they were appended",
+            remedy="see the lines with an error; the stored bytes are unchanged",
         )
 
 
@@ -101,7 +101,7 @@ def _members(txn: ReadTransaction, name: str, record: SegmentRecord | None) -> l
     else:
         members = positions.members(txn, positions.directory_of(txn, name))
         if not members:
-            raise InvalidRequest(f"{printable(name) or '/'} holds no ledgers", remedy="name a ledger or its directory")
+            raise InvalidRequest(f"{printable(name) or '/'} has no ledgers", remedy="specify a ledger or its directory")
     return [member.segment for member in members if member.entries]
 
 

@@ -25,10 +25,10 @@ def verify(session: Session, path: str) -> None:
     """Read and check the objects of cold ledgers.
 
     Reads the data and index object of each cold ledger at or below the path, adopted ones included. Checks format
-    versions, blocks, the id and length of every entry, and all bytes against the index, the store's rows of entries and
-    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded. The
-    last line counts those of 0 bytes apart: without objects nothing of them can be verified. The exit code is 74 if one
-    is damaged. A warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the ledger.
+    versions, blocks, the id and length of every entry, and all bytes against the index, the store's entry rows and its
+    checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local if it is not offloaded. The last line
+    counts ledgers of 0 bytes separately: they have no objects to verify. The exit code is 74 if a ledger is damaged. A
+    warning is a deviation that Pulsar can read, or a loss that happened when Pulsar wrote the ledger.
     """
     from tierfs.app.ledger_verify import LedgerVerifier
 
