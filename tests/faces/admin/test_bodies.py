@@ -135,6 +135,6 @@ def test_room_is_that_of_the_decoded_bytes_and_all_of_it_comes_back() -> None:
         assert bodies._free == LIMIT
     with pytest.raises(Unavailable):
         read(bodies, [coded[:9], b""], size=len(coded))
-    with pytest.raises(InvalidRequest, match="longer than it was said"):
+    with pytest.raises(InvalidRequest, match="longer than its Content-Length"):
         read(bodies, [coded], size=9)
     assert bodies._free == LIMIT

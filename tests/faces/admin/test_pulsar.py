@@ -118,7 +118,7 @@ def test_a_size_of_blocks_that_the_client_sends_by_itself_cannot_be_left_out() -
         offload_policies.wanted({"managedLedgerOffloadMaxBlockSizeInBytes": 32 * MIB}, S3)
     assert refused.value.remedy is not None
     assert f"--maxBlockSize {64 * MIB}" in refused.value.remedy
-    assert "leave it out" not in refused.value.remedy
+    assert "omit it" not in refused.value.remedy
 
 
 @pytest.mark.parametrize(("place", "name", "value"), REFUSED)

@@ -176,7 +176,7 @@ def test_mistakes_are_answered_with_a_reason(tool: PulsarAdmin, path: Path) -> N
                 "persistent://public/default/none does not exist",
             ),
             ("namespaces set-offload-threshold public/none -s 1M", "namespace public/none does not exist"),
-            ("topics list public/default", "not served by tierfs; served are topics offload"),
+            ("topics list public/default", "not served by tierfs; supported: topics offload"),
             ("topics unload persistent://public/default/topic", "not served by tierfs"),
         ):
             printed = run(command)

@@ -111,7 +111,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]
 def waits(monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
     """Pauses are short, and told."""
     monkeypatch.setattr(task_patience, "_LONGEST_PAUSE_S", 0.01)
-    expected_warnings.append("waiting up to .* s for a tier that does not answer: cannot reach http://server")
+    expected_warnings.append("waiting up to .* s for a tier that does not respond: cannot reach http://server")
 
 
 def scan(store: app.Store) -> None:

@@ -93,9 +93,9 @@ def test_what_leads_nowhere_is_an_error(store: app.Store) -> None:
         selected(store, "logs/2032-*")
     with pytest.raises(NotDirectory, match="top is a segment"):
         selected(store, "top/below")
-    with pytest.raises(InvalidRequest, match="a brace is not closed"):
+    with pytest.raises(InvalidRequest, match="missing closing brace"):
         selected(store, "logs/{a")
-    with pytest.raises(InvalidRequest, match="stands for more than 1000 patterns"):
+    with pytest.raises(InvalidRequest, match="expands to more than 1000 patterns"):
         selected(store, "{a,b,c,d}" * 6)
 
 
@@ -148,7 +148,7 @@ def test_conditions_choose_directories(store: app.Store, conditions: str, found:
     "conditions", ["", " ", "day", "day =", "day = x", "day = 1 OR day = 2", "day ~ 1", "day in ()"]
 )
 def test_conditions_that_are_none(conditions: str) -> None:
-    with pytest.raises(InvalidRequest, match="the option partitionFilter is"):
+    with pytest.raises(InvalidRequest, match="for option partitionFilter"):
         parse_conditions(conditions)
 
 
@@ -179,7 +179,7 @@ def test_hidden_names_are_read_unless_they_are_to_be_skipped(store: app.Store) -
 @pytest.mark.parametrize(
     ("path", "conditions", "message"),
     [
-        ("", "", "/ holds no segments"),
+        ("", "", "/ has no segments"),
         ("part", "dya = '2031-01-30'", "partitionFilter uses dya, but no directory has a name dya=…"),
         ("log*", "dya = 1", ""),
         ("part", "day = '2032-01-30'", ""),

@@ -401,17 +401,17 @@ def test_a_batch_whose_segment_was_deleted(store: app.Store, expected_warnings: 
     start, end, _ = query.log[0]
     verbs.delete(store, "a", recursive=False)
     query.restart()
-    with pytest.raises(DataLoss, match=r"^4 bytes of a batch are gone"):
+    with pytest.raises(DataLoss, match=r"^4 bytes of a batch are missing"):
         query.between(start, end)
     assert query.trigger() is None, "what comes later is not lost"
     query.read = replace(query.read, fail_on_data_loss=False)
     query.restart()
-    expected_warnings.append("4 bytes of a batch are gone")
+    expected_warnings.append("4 bytes of a batch are missing")
     assert query.between(start, end) == lines("b", b"two")
 
 
 def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expected_warnings: list[str]) -> None:
-    expected_warnings.append("the checkpoint is of store")
+    expected_warnings.append("the checkpoint belongs to store")
     append(store, "a", b"one\n")
     query = Query(store)
     query.trigger()
@@ -419,7 +419,7 @@ def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expecte
         append(other, "b", b"two\n")
         query.store = other
         query.restart()
-        with pytest.raises(DataLoss, match="the checkpoint is of store"):
+        with pytest.raises(DataLoss, match="the checkpoint belongs to store"):
             query.trigger()
         query.read = replace(query.read, fail_on_data_loss=False)
         query.restart()

@@ -203,5 +203,5 @@ def test_a_stream_reads_directories_that_appear(places: tuple[app.Store, Path]) 
     # The limit is shared by all segments that have unread bytes, and each of them gives a record at least.
     assert [stream.rows() for _ in range(2)] == [[("two", 2, False), ("three", 2, False)], []]
     append(store, "stream/day=x/s", b"four\n")
-    with pytest.raises(TierfsException, match="the directory day=x is no int"):
+    with pytest.raises(TierfsException, match="the value of directory day=x is not a valid int"):
         Asked(schema=schema, store=at, path="stream").rows()

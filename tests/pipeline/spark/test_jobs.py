@@ -160,7 +160,7 @@ def test_exported_lines_are_those_of_the_segments(
     found = spark.read.parquet(str(table)).select("segment", "value").collect()
     assert sorted(map(tuple, found)) == lines
     assert result.rows[0][2:4] == (len(lines), sum(len(line.encode()) for _, line in lines))
-    with pytest.raises(AlreadyExists, match="holds something"):
+    with pytest.raises(AlreadyExists, match="is not empty"):
         export(spark, path, ["text"], str(table), how)
     again = export(spark, path, ["text"], str(table), Exporting(compression="gzip", if_there=IfThere.OVERWRITE))
     assert again.rows[0][4] == result.rows[0][4]  # the checksum knows no order of rows
@@ -221,7 +221,7 @@ def killed_at(number: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("run", ["a/b", "..", "", " ", "x" * 101, "-"])
 def test_impossible_names_of_runs_are_refused(run: str) -> None:
-    with pytest.raises(InvalidRequest, match="cannot name a run"):
+    with pytest.raises(InvalidRequest, match="invalid name of a run"):
         check_run(run)
 
 

@@ -152,7 +152,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
     "tail": ({"tail": "error"}, "segment t/lf: [0-9]+ bytes are only in the store's directory; set the"),
     "priority": ({"readPriority": "offloaded-only"}, "are not in the cold tier, and the read priority"),
     "missing": ({"ignoreMissingFiles": "true"}, "ignoreMissingFiles is not supported: a truncated table"),
-    "no path": ({"path": ""}, "no input path given; write load.PATH., OPTIONS .path 'PATH'. of a view, WITH"),
+    "no path": ({"path": ""}, "no input path given; use load.PATH.; in SQL, OPTIONS .path 'PATH'. or WITH"),
     "zone": ({"timeZone": "Mars"}, "invalid value 'Mars' for option timeZone; expected a time zone, like Europe"),
     "filter": ({"partitionFilter": "day"}, "invalid value 'day' for option partitionFilter; expected conditions"),
     "base": ({"basePath": "u"}, "basePath is u, and t/lf is not below it; name the directory that"),

@@ -58,7 +58,7 @@ def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: Spar
     refused(spark, "SELECT * FROM columns", NO_PATH)
     where = f"store = '{store.path}', path = 'logs/web'"
     assert values(spark, f"SELECT value FROM columns WITH ({where})") == ["one", "two"]
-    refused(spark, "INSERT INTO columns VALUES ('three')", "no target directory given; name one: ")
+    refused(spark, "INSERT INTO columns VALUES ('three')", "no target directory given; use one of them: ")
     into = f"store = '{store.path}', into = 'written'"
     spark.sql(f"INSERT INTO columns WITH ({into}) SELECT 'three' AS value")
     assert values(spark, f"SELECT value FROM columns WITH (store = '{store.path}', path = 'written')") == ["three"]

@@ -210,7 +210,7 @@ def test_lines_begin_with_the_chunk_of_a_time(store: app.Store) -> None:
     writer = store.engine.open_ledger(name)
     writer.append_entries([b"text"])
     store.engine.close_writer(writer)
-    with pytest.raises(TierfsException, match="are not Pulsar's, so that they have no times"):
+    with pytest.raises(TierfsException, match="have no times: they are not Pulsar's"):
         Asked(RowType.ENTRIES, startingTimestamp="1700000000000", store=str(store.path), path="topic")
 
 
@@ -228,10 +228,10 @@ def test_tasks_need_no_store(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("startingOffsets", "first", "startingOffsets is 'first' it must be earliest or latest"),
+        ("startingOffsets", "first", "invalid value 'first' for option startingOffsets expected earliest or latest"),
         ("tail", "error", "a stream cannot fail on bytes that are not cold yet"),
-        ("maxBytesPerTrigger", "much", "must be a size"),
-        ("failOnDataLoss", "perhaps", "must be yes or no, or true or false"),
+        ("maxBytesPerTrigger", "much", "expected a size"),
+        ("failOnDataLoss", "perhaps", "expected yes or no, or true or false"),
         ("startOffset", "3", "startOffset, startEntry and their ends are not supported"),
         ("endingTimestamp", "1700000000000", "endingTimestamp is not supported for streams read a batch"),
         ("modifiedAfter", "2031-01-01T00:00:00", "modifiedAfter and modifiedBefore are not supported for streams"),

@@ -84,6 +84,6 @@ def test_a_question_names_the_segment_and_stands_for_all_losses(
     words = ["--store", str(path), "check", "--repair"]
     done = CliRunner().invoke(cli, words, input=f"{answer}\n")  # asked again, it would get no answer and abort
     assert done.stderr.count("?") == 1
-    assert done.stderr.startswith(("d/a: no copy has 3 B of it.", "d/b: no copy has 5 B of it."))
+    assert done.stderr.startswith(("d/a: 3 B have no valid copy.", "d/b: 5 B have no valid copy."))
     assert "all other bytes without a copy in this run" in done.stderr
     assert (done.exit_code, done.stdout.count("recorded as lost: ")) == (74, lost)

@@ -108,7 +108,7 @@ def flag(request: Request, name: str) -> bool:
     try:
         return text is not None and (text == "" or units.parse_flag(text))
     except ValueError as exc:
-        raise InvalidRequest(f"{name} is {units.FLAGS}") from exc
+        raise InvalidRequest(f"{name} must be {units.FLAGS}") from exc
 
 
 def parameter(request: Request, name: str) -> str | None:
@@ -131,7 +131,7 @@ def idempotency_key(request: Request) -> str | None:
     key = "" if match is None else _ESCAPED.sub(r"\1", match[1]) if match[2] is None else match[2]
     if len(values) > 1 or not 0 < len(key) <= _MOST_KEY_CHARACTERS:
         raise InvalidRequest(
-            f'Idempotency-Key is one string of 1 to {_MOST_KEY_CHARACTERS} characters of ASCII, like "8e03978e-40d5"'
+            f'Idempotency-Key must be one string of 1 to {_MOST_KEY_CHARACTERS} ASCII characters, like "8e03978e-40d5"'
         )
     return key
 
@@ -140,8 +140,8 @@ def only(request: Request, *known: str) -> None:
     """Raise InvalidRequest for a parameter that the resource does not have: a slip would change another thing."""
     unknown = sorted(set(_parameters(request)) - set(known))
     if unknown:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        raise InvalidRequest(f"parameter {unknown[0]!r} is not known here: {has}")
+        has = f"known: {', '.join(known)}" if known else "it takes no parameters"
+        raise InvalidRequest(f"unknown parameter {unknown[0]!r}: {has}")
 
 
 def _parameters(request: Request) -> QueryParams:

@@ -42,9 +42,9 @@ _SLOW_THREADS = 4
 _UNPROCESSABLE = 422
 
 # Of an append that another thread makes.
-_ON_WAY = Closed("the append is on its way")
+_ON_WAY = Closed("an append with this Idempotency-Key is in progress")
 
-_NOT_TRIED = Closed("the append was not tried", remedy="append again")
+_NOT_TRIED = Closed("the append was not attempted", remedy="append again")
 
 
 @dataclass(eq=False, slots=True)
@@ -128,7 +128,7 @@ class Appends:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for queued in self._queue:
-            _settle(queued, Closed("the admin API ends", remedy="append again"))
+            _settle(queued, Closed("the admin API is stopping", remedy="append again"))
         await self._loop.run_in_executor(None, self._slow.shutdown)
         await self._loop.run_in_executor(self._thread, self._leave_all)
         self._thread.shutdown()
@@ -300,8 +300,8 @@ class Appends:
 def _other_append(name: str) -> Refused:
     return Refused(
         _UNPROCESSABLE,
-        f"the Idempotency-Key is that of another append to {names.printable(name)}",
-        remedy="give each append a key of its own, and repeat it unchanged",
+        f"the Idempotency-Key belongs to another append to {names.printable(name)}",
+        remedy="use a new key for each append, and repeat an append unchanged",
     )
 
 

@@ -73,8 +73,8 @@ def _is_gzip(request: Request) -> bool:
     if len(codings) > 1 or codings[0] not in _GZIP:
         raise Refused(
             _UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Encoding: {', '.join(codings)} is not decoded here",
-            remedy="send the bytes themselves, or with gzip",
+            f"unsupported Content-Encoding: {', '.join(codings)}",
+            remedy="send the bytes unencoded, or with gzip",
             headers=_ACCEPTED,
         )
     return True
@@ -84,7 +84,7 @@ def _size_of(request: Request, most: int, *, needs_length: bool) -> int:
     length = request.headers.get("content-length")
     if "transfer-encoding" in request.headers or length is None:
         if needs_length:
-            raise InvalidRequest("an append needs a Content-Length", remedy="send bytes whose number is known")
+            raise InvalidRequest("an append needs a Content-Length", remedy="send the length of the body")
         return 0
     size = units.decimal(length, most)
     if size is None:
@@ -99,7 +99,7 @@ async def _received(request: Request, size: int) -> bytearray:
         part, more = await _part(request)
         body += part
         if len(body) > size:
-            raise InvalidRequest("the body is longer than it was said to be")
+            raise InvalidRequest("the body is longer than its Content-Length")
     return body
 
 
@@ -110,7 +110,7 @@ async def _decoded(request: Request, size: int, most: int) -> bytearray:
         part, more = await _part(request)
         taken += len(part)
         if taken > size:
-            raise InvalidRequest("the body is longer than it was said to be")
+            raise InvalidRequest("the body is longer than its Content-Length")
         await asyncio.to_thread(body.add, part)
     return body.whole()
 
@@ -120,7 +120,7 @@ async def _part(request: Request) -> tuple[bytes, bool]:
     # As Request.stream, whose generator costs as much as the parsing of a small append.
     message = await request.receive()
     if message["type"] == "http.disconnect":
-        raise Unavailable("the client left in the middle of its body")
+        raise Unavailable("the client disconnected within the body")
     return message["body"], message["more_body"]
 
 
@@ -148,12 +148,12 @@ class _Gunzipped:
     def whole(self) -> bytearray:
         """Return all bytes. Raises InvalidRequest unless the last member is there to its end."""
         if not self._member.eof:
-            raise _damaged("it is cut off")
+            raise _damaged("it is truncated")
         return self._bytes
 
 
 def _damaged(why: str) -> InvalidRequest:
-    return InvalidRequest(f"the body is not valid gzip: {why}", remedy="send it again; nothing was taken of it")
+    return InvalidRequest(f"the body is not valid gzip: {why}", remedy="send it again; none of its bytes were appended")
 
 
 def _too_long(most: int) -> Refused:

@@ -47,8 +47,8 @@ def append(
                 sock.sendall(data)
                 status, body = _answer(sock)
             except OSError as exc:
-                remedy = "see its length, then append again with --expect-offset"
-                raise Unavailable(f"it is not known whether {name} has the bytes: {exc}", remedy=remedy) from exc
+                remedy = "check its length, then append again with --expect-offset"
+                raise Unavailable(f"{name} may or may not have the bytes: {exc}", remedy=remedy) from exc
     if status == _OK:
         return ByteRange(body["start"], body["end"])
     error = _error(body)

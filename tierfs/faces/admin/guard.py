@@ -50,15 +50,15 @@ def refusal(
         return Refusal(403, "PermissionDenied", "requests of web pages are refused")
     host = _host_of(held.get(b"host", []), target)
     if host is None:  # RFC 9112, section 3.2
-        return Refusal(400, "InvalidRequest", "a request has one Host, like localhost:9160")
+        return Refusal(400, "InvalidRequest", "a request needs exactly one Host, like localhost:9160")
     if admission.hosts is not None and host not in admission.hosts:
         # A name that a stranger's DNS points here, from a browser (DNS rebinding).
-        return Refusal(421, "PermissionDenied", "this Host is not served here")
+        return Refusal(421, "PermissionDenied", "this server does not serve this Host")
     if admission.token is not None and not _is_token(held.get(b"authorization", []), admission.token):
         challenge = ((b"www-authenticate", b'Bearer realm="tierfs"'),)
         return Refusal(401, "PermissionDenied", "the bearer token is missing or wrong", challenge)
     if b"#" in target:  # the name would end there, and be another segment's
-        return Refusal(400, "InvalidRequest", "the target has a #: in a name it is written %23")
+        return Refusal(400, "InvalidRequest", "the target has a #; write it as %23 in a name")
     try:
         unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError:

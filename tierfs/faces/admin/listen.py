@@ -156,7 +156,7 @@ class _Serving:
                 try:
                     connection, _ = await loop.sock_accept(sock)
                 except OSError as exc:
-                    log.warning("no connection is accepted for %g s: %s", _FAILED_S, exc)
+                    log.warning("no connections are accepted for %g s: %s", _FAILED_S, exc)
                     await asyncio.sleep(_FAILED_S)
                     continue
                 if len(serving) < self._settings.connections:
@@ -211,7 +211,7 @@ def _held(paths: StorePaths, clock: Clock) -> Iterator[None]:
     try:
         held = Hold(paths.admin, clock)
     except HeldElsewhere as exc:
-        raise HeldElsewhere(str(exc).replace("held", "served"), remedy="leave it to that process, or end it") from exc
+        raise HeldElsewhere(str(exc).replace("held", "served"), remedy="use that process, or stop it first") from exc
     try:
         yield
     finally:
@@ -232,7 +232,7 @@ def _unix_socket(path: Path) -> Iterator[socket.socket]:
             sock.bind(text if len(text) <= _MOST_SOCKET_PATH else f"/proc/self/fd/{directory}/{path.name}")
         except OSError as exc:
             sock.close()
-            raise Unavailable(f"{printable(str(path))} cannot be bound: {exc.strerror}") from exc
+            raise Unavailable(f"cannot bind {printable(str(path))}: {exc.strerror}") from exc
         finally:
             os.umask(before)
     finally:
@@ -251,7 +251,7 @@ async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) ->
     tls = _tls(root, settings)
     if tls is None and not loopback:
         raise InvalidRequest(
-            f"admin.listen = {printable(settings.listen)} is open to other machines, and would send the token in clear",
+            f"admin.listen = {printable(settings.listen)} is a public address; the token would be sent unencrypted",
             remedy="set admin.certificate and admin.key, or listen at 127.0.0.1",
         )
     try:
@@ -261,7 +261,7 @@ async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) ->
         sock.bind(address)
     except OSError as exc:
         raise Unavailable(
-            f"the admin API cannot be served at {printable(settings.listen)}: {exc.strerror or exc}",
+            f"cannot serve the admin API at {printable(settings.listen)}: {exc.strerror or exc}",
             remedy="set admin.listen to a free address of this machine",
         ) from exc
     names = {host.lower(), f"[{host.lower()}]", *settings.names.lower().split()}
@@ -274,7 +274,9 @@ def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     number = units.decimal(port, _MOST_PORT)
     if not host or number is None:
-        raise InvalidRequest(f"admin.listen = {printable(text)!r} is not HOST:PORT", remedy="like 127.0.0.1:9160")
+        raise InvalidRequest(
+            f"admin.listen = {printable(text)!r} is not HOST:PORT", remedy="use an address like 127.0.0.1:9160"
+        )
     return host.strip("[]"), number
 
 
@@ -297,8 +299,8 @@ def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
         context.load_cert_chain(root / settings.certificate, key, password="")
     except (OSError, ssl.SSLError, ValueError) as exc:
         raise InvalidRequest(
-            f"admin.certificate {printable(settings.certificate)} cannot be used: {exc}",
-            remedy="name a certificate and its key, in PEM, without a password",
+            f"cannot use admin.certificate {printable(settings.certificate)}: {exc}",
+            remedy="set a certificate and its key, in PEM, without a password",
         ) from exc
     return context
 
@@ -312,12 +314,12 @@ def _token(path: Path) -> str:
         token = path.read_text(encoding="ascii", errors="replace").strip()
     if status.st_mode & 0o077 or status.st_uid != os.geteuid():
         raise PermissionDenied(
-            f"the token in {printable(str(path))} may be read by others", remedy=f"chmod 600 {printable(str(path))}"
+            f"other users can read the token in {printable(str(path))}", remedy=f"chmod 600 {printable(str(path))}"
         )
     if len(token) < _LEAST_TOKEN or not token.isprintable() or " " in token:
         raise InvalidRequest(
-            f"the token in {printable(str(path))} is none: at least {_LEAST_TOKEN} characters without blanks",
-            remedy="remove the file; the next start makes one",
+            f"invalid token in {printable(str(path))}: need at least {_LEAST_TOKEN} printable characters",
+            remedy="remove the file; the next start creates a new one",
         )
     return token
 
@@ -332,9 +334,9 @@ def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
         try:
             reload()
         except Exception as exc:
-            log.error("SIGHUP: nothing was reloaded: %s", exc)
+            log.error("SIGHUP: reload failed: %s", exc)
         else:
-            log.info("SIGHUP: settings and credentials were reloaded")
+            log.info("SIGHUP: reloaded settings and credentials")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)

@@ -97,7 +97,8 @@ class Offloads:
             busy = next((each for each in self._runs.values() if _overlap(each, path)), None)
             if busy is not None:
                 raise Conflict(
-                    f"an offload of {names.printable(busy.path) or '/'} runs", remedy="ask for its status, and wait"
+                    f"an offload of {names.printable(busy.path) or '/'} is already running",
+                    remedy="get its status, and wait",
                 )
             self._runs.pop(path, None)
             self._runs[path] = run

@@ -18,22 +18,22 @@ _REQUIRED = {"truncate": ("before",), "concat": ("source",)}
 
 # Answers that any operation may have, by what the caller should do.
 _ERRORS = {
-    400: "The request can never succeed as it is.",
+    400: "The request is invalid; an unchanged repeat fails too.",
     401: "TCP: the bearer token is missing or wrong.",
-    403: "Not allowed to this process, or a request of a web page.",
+    403: "The process has no permission, or the request is from a web page.",
     404: "The name does not exist.",
-    405: "Another method is for this path.",
-    409: "Another was first, another offset is meant, or another operation runs: look again.",
-    421: "TCP: another Host is meant.",
-    500: "Bytes are lost, or a fault of tierfs: see the log.",
-    503: "Try later.",
+    405: "The path does not support this method.",
+    409: "A conflict: a concurrent change, a wrong offset, or a running operation. Check the state and retry.",
+    421: "TCP: this server does not serve the Host of the request.",
+    500: "Bytes are lost, or an internal error occurred: see the log.",
+    503: "Not available now; try later.",
     507: "The disk is full.",
 }
 
 # Of operations that take a body.
 _OF_BODIES = {
-    413: "The body is too long, as it is sent or decoded.",
-    415: "The body has another Content-Encoding than gzip; Accept-Encoding tells which are known.",
+    413: "The body is too long, as sent or decoded.",
+    415: "The Content-Encoding of the body is not gzip; Accept-Encoding lists the supported ones.",
 }
 
 # Of appends alone.
@@ -42,17 +42,17 @@ _KEY: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "pattern": '^([!#-+\\--~]{1,255}|"[ !#-\\[\\]-~]{1,255}")$'},
-    "description": "Unique to this append to this segment: repeated under it, the append is not made again.",
+    "description": "Unique key of this append to this segment: a repeat with the same key does not append again.",
 }
 
-_OTHER_KEY = "The Idempotency-Key is that of another append to the segment."
-_UNCONFIRMED = "The bytes are in the segment, and the bucket's journal does not name them yet: go on at `end`."
+_OTHER_KEY = "The Idempotency-Key belongs to another append to the segment."
+_UNCONFIRMED = "The bytes are in the segment, but not in the bucket's journal yet: continue at `end`."
 
 # Answers of reads alone.
 _OF_READS = {
-    304: "The bytes are those of If-None-Match.",
-    412: "Not those of If-Match.",
-    416: "No such range.",
+    304: "The bytes match If-None-Match.",
+    412: "The bytes do not match If-Match.",
+    416: "The range is outside the segment.",
 }
 
 
@@ -149,7 +149,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         {"name": name, "in": "query", "required": name in required, "schema": kind} for name, kind in parameters.items()
     ]
     if "{name}" in operation.path:
-        what = "The name of a segment or directory; its slashes are written as they are, or as %2F."
+        what = "The name of a segment or directory, with slashes as / or as %2F."
         schema_of_name = {"type": "string", "minLength": 1}
         described.append(
             {"name": "name", "in": "path", "required": True, "schema": schema_of_name, "description": what}
@@ -170,7 +170,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         for code, text in _OF_READS.items():
             answers[str(code)] = {"description": text}
     if operation.handler == "ready":
-        answers["503"] = {"description": "Why not.", "content": {_JSON: {"schema": schema}}}
+        answers["503"] = {"description": "Not ready; `why` lists the reasons.", "content": {_JSON: {"schema": schema}}}
     if operation.handler == "metrics":
         answers["200"]["content"] = {"text/plain": {}}
     data: dict[str, Any] = {

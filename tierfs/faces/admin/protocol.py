@@ -26,7 +26,7 @@ HEAD_BYTES = 16 * 1024
 _HEADER_BYTES = 32
 
 _TOO_LARGE = "431 Request Header Fields Too Large"
-_TOO_LARGE_WHY = f"the head of a request has at most {HEAD_BYTES} bytes"
+_TOO_LARGE_WHY = f"the head of the request is longer than {HEAD_BYTES} bytes"
 
 _VERSIONS = ("1.1", "1.0")
 
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as exc:
             return data[exc.args[0] :]
         except httptools.HttpParserError:
-            self._refuse("400 Bad Request", "this is not a request of HTTP/1.1")
+            self._refuse("400 Bad Request", "not an HTTP/1.1 request")
         return b""
 
     def _take_body(self, data: bytes) -> bytes:
@@ -207,9 +207,9 @@ class BoundedProtocol(HttpToolsProtocol):
             elif name == b"content-length" and offers:
                 length = int(value)  # the parser has seen that it is one number
         if self.parser.get_http_version() not in _VERSIONS:
-            self._refuse("505 HTTP Version Not Supported", "this server knows HTTP/1.0 and HTTP/1.1")
+            self._refuse("505 HTTP Version Not Supported", "this server supports only HTTP/1.0 and HTTP/1.1")
         elif codings and (codings != [b"chunked"] or offers):
-            self._refuse("501 Not Implemented", "Transfer-Encoding: only chunked is known, and not with Upgrade")
+            self._refuse("501 Not Implemented", "Transfer-Encoding: only chunked is supported, and not with Upgrade")
         else:
             self._body_left = length
 

@@ -59,7 +59,7 @@ class Resources:
         self._begun_s = self._store.clock.monotonic_s()
 
     async def ls(self, request: Request) -> Response:
-        """List a directory, `limit` names after the name `after`; a segment is a list of itself."""
+        """List a directory, `limit` names after the name `after`; for a segment, only its own name."""
         only(request, "after", "limit")
         path, after = _name(request), parameter(request, "after") or ""
         limit = number(request, "limit", MOST_NAMES) or MOST_NAMES
@@ -136,7 +136,7 @@ class Resources:
         return answer(await self._appends.without_writer(segment.name, work))
 
     async def unseal(self, request: Request) -> Response:
-        """Open a sealed segment again."""
+        """Reopen a sealed segment."""
         only(request)
         segment = self._face.segment(_name(request))
 
@@ -148,7 +148,7 @@ class Resources:
         return answer(await self.in_thread(work))
 
     async def truncate(self, request: Request) -> Response:
-        """Drop the bytes before an offset; the others keep theirs. Raises InvalidRequest without one."""
+        """Drop the bytes before an offset; the other bytes keep their offsets. Raises InvalidRequest without one."""
         only(request, "before")
         segment, before = self._face.segment(_name(request)), number(request, "before")
         if before is None:
@@ -177,18 +177,18 @@ class Resources:
         only(request, "recursive", "now")
         path = _name(request)
         if not path:
-            raise InvalidRequest("the root is not removed", remedy="remove what is in it")
+            raise InvalidRequest("the root cannot be removed", remedy="remove its content")
         work = partial(self._face.delete, path, recursive=flag(request, "recursive"), now=flag(request, "now"))
         return answer({"path": path, **fields(await self._appends.without_writer(path, work))})
 
     async def make_directory(self, request: Request) -> Response:
-        """Make a directory, and those above it."""
+        """Create a directory and its parents."""
         only(request)
         await self.in_thread(partial(self._face.make_directory, _name(request)))
         return answer({"path": _name(request)}, 201)
 
     async def offload(self, request: Request) -> Response:
-        """Begin to offload all bytes at or below a path, or a managed ledger's closed ledgers before a position."""
+        """Start an offload of all bytes at or below a path, or a managed ledger's closed ledgers before a position."""
         only(request, "before")
         run = await self.in_thread(partial(self._offloads.begin, _name(request), parameter(request, "before") or ""))
         return answer(run.as_data(), 202)
@@ -222,7 +222,7 @@ class Resources:
         return answer(await self.in_thread(self._status))
 
     async def failures(self, request: Request) -> Response:
-        """Get the background work that failed and is tried again."""
+        """Get the background work that failed and is retried."""
         only(request)
         return answer({"failures": (await self.in_thread(self._status))["troubles"]})
 
@@ -237,7 +237,7 @@ class Resources:
         return answer({"store_id": await self.in_thread(look), "healthy": True})
 
     async def ready(self, request: Request) -> Response:
-        """Check that appends are accepted now, and moved by a holder."""
+        """Check that appends are accepted now, and offloaded by a mount or daemon."""
         only(request)
         why = await self.in_thread(self._why_not_ready)
         return answer({"ready": not why, "why": why}, 503 if why else 200)
@@ -274,13 +274,13 @@ class Resources:
         why: list[str] = []
         with store.metadata.read() as txn:
             if txn.store.replica:
-                why.append("the store is a replica: it takes no appends")
+                why.append("the store is a replica: it does not accept appends")
             if txn.store.journal.fenced_by_epoch:
-                why.append("another store owns the bucket by now")
+                why.append("another store has taken over the bucket")
         if store.files.free_bytes() < store.settings.write.free_space_floor_bytes:
             why.append("the local disk is full")
         if lock.current(store.paths.holder) is None:
-            why.append("no mount or daemon holds the store: nothing is offloaded or evicted")
+            why.append("no mount or daemon is running: nothing is offloaded or evicted")
         return why
 
     async def in_thread(self, work: Callable[[], T]) -> T:

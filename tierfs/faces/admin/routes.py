@@ -111,7 +111,11 @@ def _resolved(table: dict[str, dict[str, Handler]], path: str) -> tuple[dict[str
 
 def _unknown(method: str, methods: dict[str, Handler]) -> Response:
     if methods:
-        data = {"error": "InvalidRequest", "message": f"{method} is not for this path", "remedy": f"see {OPENAPI_PATH}"}
+        data = {
+            "error": "InvalidRequest",
+            "message": f"this path does not support {method}",
+            "remedy": f"see {OPENAPI_PATH}",
+        }
         return answer(data, 405, {"allow": ", ".join(sorted(methods))})
-    data = {"error": "NotFound", "message": "this path is not served", "remedy": f"see {OPENAPI_PATH}"}
+    data = {"error": "NotFound", "message": "unknown path", "remedy": f"see {OPENAPI_PATH}"}
     return answer(data, 404)

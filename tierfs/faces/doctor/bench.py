@@ -78,9 +78,7 @@ def bench_mount(place: MountedPlace, size_bytes: int, repetitions: int, tell: Te
     """
     mount, name = place.mount, place.name
     if mount.root:
-        raise InvalidRequest(
-            f"{mount.mountpoint} is a bind mount of a part of a mount", remedy="measure the mount itself"
-        )
+        raise InvalidRequest(f"{mount.mountpoint} is a bind mount of a part of a mount", remedy="use the mount itself")
     with open_store(store_of(mount)) as store:
         is_mount_of(store.path, store.metadata, mount)
         name, segment = _largest(store, name)
@@ -128,7 +126,7 @@ def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
         ]
     if not sealed:
         raise NotFound(
-            f"there is no sealed segment with bytes below {printable(name) or '/'}",
+            f"no sealed segment with bytes below {printable(name) or '/'}",
             remedy="seal one: tierfs seal SEGMENT",
         )
     return max(sealed, key=lambda entry: entry[1].range.length_bytes)

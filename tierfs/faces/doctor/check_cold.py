@@ -38,7 +38,7 @@ _SAMPLES = 5
 _SLOW_S = 0.2
 
 _MS_PER_S = 1000
-_ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"
+_ONE_OWNER = "open this store for writing on one machine only, or use a server that honours If-None-Match"
 _CLOCK = "clock of the cold tier"
 
 
@@ -64,8 +64,8 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
             yield from rules(served.bucket_rules())
             yield from kept(store.settings.cold, probe_kept(storage, served, keeps=location.keeps_objects))
         elif owns and additions.told(store.settings.cold):
-            text = f"{additions.told(store.settings.cold)}: does nothing, the cold tier is not in S3"
-            yield warn("new objects", printable(text), "take the settings back: tierfs config")
+            text = f"{additions.told(store.settings.cold)}: no effect, because the cold tier is not in S3"
+            yield warn("new objects", printable(text), "remove the settings: tierfs config")
 
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
@@ -80,9 +80,9 @@ def server_clock(served: ServedStorage, clock: Clock) -> DoctorFinding:
     before_ms = clock.now_ms()
     server_ms = served.server_time_ms()
     if server_ms is None:
-        return ok(_CLOCK, "the server does not tell its time")
+        return ok(_CLOCK, "the server does not report its time")
     ahead_ms = (before_ms + clock.now_ms()) // 2 - server_ms
-    return clock_finding(_CLOCK, abs(ahead_ms), "ahead of the server" if ahead_ms > 0 else "behind the server")
+    return clock_finding(_CLOCK, abs(ahead_ms), "ahead of the server" if ahead_ms > 0 else "lag behind the server")
 
 
 def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> DoctorFinding:
@@ -91,7 +91,9 @@ def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> 
     where = printable(location.url) + (f" at {location.endpoint_url}" if location.endpoint_url else "")
     first = next(storage.list(JOURNAL_PREFIX), None)
     if first is None:
-        return fail(name, f"{where}: holds no journal of a store", "check that this is the bucket of tierfs init")
+        return fail(
+            name, f"{where}: contains no journal of a store", "check that this is the bucket given to tierfs init"
+        )
     taken_s = []
     for _ in range(_SAMPLES):
         started_s = clock.monotonic_s()
@@ -115,12 +117,19 @@ def abilities(recorded: Abilities, probed: Abilities, traits: Traits | None = No
     """
     yield _create_only(recorded, probed, traits)
     if traits is None:
-        multipart = "honoured" if probed.create_only_multipart else "not honoured; a look before each upload stands in"
-        yield ok("create-only in parts", multipart)
+        multipart = (
+            "honoured"
+            if probed.create_only_multipart
+            else "not honoured; tierfs checks for the object before each upload instead"
+        )
+        yield ok("create-only for multipart uploads", multipart)
         yield _checksum(recorded, probed)
     else:
         yield ok("large objects", traits.joins or "written as one stream")
-        yield ok("upload checksum", traits.checksum or "none: what the network's own checks miss is found by reading")
+        yield ok(
+            "upload checksum",
+            traits.checksum or "none: damage that the network's own checks miss is found only by reading",
+        )
     yield _deletes(recorded, probed)
 
 
@@ -128,24 +137,29 @@ def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
     """Check the bucket's rules for deleted objects: it may keep them, and charge for them."""
     name = "versions"
     if observed.versioned:
-        text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
-        yield warn(name, text, "let a lifecycle rule of the bucket expire noncurrent versions")
+        text = "the bucket is versioned: deleted objects stay as old versions and cost money"
+        yield warn(name, text, "add a lifecycle rule to the bucket that expires noncurrent versions")
     else:
-        yield ok(name, "not kept" if observed.versioned is not None else "not known: the key may not ask")
+        yield ok(
+            name, "not kept" if observed.versioned is not None else "unknown: the key has no permission to read it"
+        )
     name = "object lock"
     if observed.lock:
-        text = f"every new object is locked ({observed.lock}): what tierfs deletes stays until then and is paid for"
-        yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
+        text = f"every new object is locked ({observed.lock}): deleted objects stay until then and cost money"
+        yield warn(name, text, "use a bucket without a default retention, unless you need the lock")
     else:
-        yield ok(name, "no default retention" if observed.lock is not None else "not known: the key may not ask")
+        yield ok(
+            name,
+            "no default retention" if observed.lock is not None else "unknown: the key has no permission to read it",
+        )
 
 
 def kept(settings: ColdSettings, lacking: Sequence[str]) -> Iterator[DoctorFinding]:
     """Check whether new objects are kept as the settings ask for; nothing is said where they do not."""
     name, asked = "new objects", additions.told(settings)
     if lacking:
-        text = f"asked for {asked}; the server takes it and does not do it: {', '.join(lacking)}"
-        yield warn(name, printable(text), "give the bucket a rule of its own, or take the setting back: tierfs config")
+        text = f"requested {asked}; the server accepts but ignores: {', '.join(lacking)}"
+        yield warn(name, printable(text), "add a rule to the bucket, or remove the setting: tierfs config")
     elif asked:
         yield ok(name, printable(f"{asked}: done"))
 
@@ -154,7 +168,7 @@ def reads(probed: ReadAbilities) -> Iterator[DoctorFinding]:
     """Check the guarantees that reads rely on."""
     name = "presigned ranges"
     if probed.presigned_ranges is None:
-        yield ok(name, "not used: turned off, or the environment names a proxy")
+        yield ok(name, "not used: turned off, or the environment sets a proxy")
     elif probed.presigned_ranges:
         yield ok(name, "accepted")
     else:
@@ -169,28 +183,28 @@ def _create_only(recorded: Abilities, probed: Abilities, traits: Traits | None) 
         return ok(name, f"honoured{means}: a second owner of the bucket is fenced")
     text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
     if traits is not None:
-        text = "the place replaces names that are taken: only an advisory lease keeps two owners apart"
+        text = "the place overwrites existing objects: only an advisory lease separates two owners"
     if not recorded.create_only_put:
         return warn(name, text, _ONE_OWNER)
-    return fail(name, f"{text}, and when the store was made it did not", _ONE_OWNER)
+    return fail(name, f"{text}; when the store was created it did not", _ONE_OWNER)
 
 
 def _checksum(recorded: Abilities, probed: Abilities) -> DoctorFinding:
     name = "upload checksum"
     if not recorded.verifies_crc32c:
-        return ok(name, "the server compares an MD5 of each upload")
+        return ok(name, "the server verifies the MD5 of each upload")
     if probed.verifies_crc32c:
-        return ok(name, "the server compares a CRC32C of each upload")
-    text = "the server no longer compares the CRC32C sent along: damage on the way to it would be stored"
+        return ok(name, "the server verifies the CRC32C of each upload")
+    text = "the server no longer verifies the CRC32C of uploads: bytes damaged in transit would be stored"
     return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
 
 
 def _deletes(recorded: Abilities, probed: Abilities) -> DoctorFinding:
     name = "delete"
     if probed.deletes:
-        return ok(name, "allowed" if recorded.deletes else "allowed by now; when the store was made it was not")
-    text = "the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"
-    return warn(name, text, "give the key the right to delete, unless this is an archive that only grows")
+        return ok(name, "allowed" if recorded.deletes else "allowed; when the store was created it was not")
+    text = "the key has no permission to delete: removed objects stay in the bucket; tierfs gc lists them"
+    return warn(name, text, "allow the key to delete objects, unless this is an archive that only grows")
 
 
 def _recorded(location: LocationRecord) -> dict[str, bool]:

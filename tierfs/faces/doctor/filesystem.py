@@ -37,8 +37,8 @@ def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
 def nowait(error: int) -> DoctorFinding:
     """Check whether reads from the page cache need no thread; `error` is the errno of trying, 0 for none."""
     if error not in _NO_SUCH_READ:
-        return ok("RWF_NOWAIT", "local reads need no thread where the page cache has the bytes")
-    return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read takes a thread", _LOCAL_DISK)
+        return ok("RWF_NOWAIT", "reads of cached local bytes need no thread")
+    return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read needs a thread", _LOCAL_DISK)
 
 
 def links(error: int) -> DoctorFinding:

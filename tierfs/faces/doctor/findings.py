@@ -9,7 +9,7 @@ from enum import StrEnum
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import MIB
 
-_AGAIN = "mend what it names, then run tierfs doctor again"
+_AGAIN = "fix the reported error, then run tierfs doctor again"
 
 
 class FindingLevel(StrEnum):

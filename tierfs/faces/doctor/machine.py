@@ -50,13 +50,13 @@ def fuse_device(device: Path) -> DoctorFinding:
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
-        return fail(name, f"{device} is missing, so nothing can be mounted", "as root: modprobe fuse")
+        return fail(name, f"{device} is missing; mounts are not possible", "as root: modprobe fuse")
     except PermissionError as exc:
         if exc.errno == errno.EPERM:  # the modes allow it, the container's device rules do not
             return fail(
-                name, f"{device} is not allowed in this container", "docker run --device /dev/fuse --cap-add SYS_ADMIN"
+                name, f"this container has no access to {device}", "docker run --device /dev/fuse --cap-add SYS_ADMIN"
             )
-        return fail(name, f"{device} may not be used by this user", f"as root: chmod 666 {device}")
+        return fail(name, f"this user has no access to {device}", f"as root: chmod 666 {device}")
     except OSError as exc:
         return fail(name, f"{device}: {exc.strerror}", "as root: modprobe fuse")
     return ok(name, f"{device} can be opened")
@@ -68,8 +68,8 @@ def fusermount(path: str | None, *, root: bool) -> DoctorFinding:
     if path is not None:
         return ok(name, path)
     if root:
-        return ok(name, "missing; root mounts without it")
-    return fail(name, "missing, so only root can mount", "as root: apt-get install fuse3")
+        return ok(name, "missing; root does not need it")
+    return fail(name, "missing; only root can mount", "as root: apt-get install fuse3")
 
 
 def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
@@ -81,7 +81,7 @@ def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
         return ok(name, f"set in {FUSE_CONFIGURATION}")
     return warn(
         name,
-        f"not set in {FUSE_CONFIGURATION}: your mounts can be read by you alone",
+        f"not set in {FUSE_CONFIGURATION}: only you can read your mounts",
         f"as root: echo {ALLOW_OTHER} >> {FUSE_CONFIGURATION}",
     )
 
@@ -94,7 +94,7 @@ def kernel(release: str) -> DoctorFinding:
     wanted = ".".join(map(str, _LARGE_REQUESTS))
     return warn(
         "kernel",
-        f"Linux {release}: before {wanted} a mount's requests are 128 KiB, which makes reads slower",
+        f"Linux {release}: before {wanted}, requests of a mount are limited to 128 KiB, so reads are slower",
         f"boot a kernel of version {wanted} or newer",
     )
 
@@ -105,11 +105,11 @@ def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
     needed = settings.read.open_files + settings.write.open_chunks + settings.cold.connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         limit = "no limit" if soft == resource.RLIM_INFINITY else f"limit {soft:,}"
-        return ok(name, f"{limit}, the settings use up to {needed:,}")
+        return ok(name, f"{limit}; the settings need up to {needed:,}")
     reachable = hard == resource.RLIM_INFINITY or hard >= needed
     return warn(
         name,
-        f"limit {soft:,}, and the settings use up to {needed:,}: opening a file may fail",
+        f"limit {soft:,}, but the settings need up to {needed:,}: opening a file may fail",
         f"ulimit -n {needed}" if reachable else f"as root: echo '* - nofile {needed}' >> /etc/security/limits.conf",
     )
 
@@ -123,7 +123,7 @@ def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
     smaller = max(_SMALLEST_BUDGET_BYTES, (free_bytes - _PROCESS_BYTES) // 2)
     return warn(
         name,
-        f"{text}, and a mount needs {mebibytes(_PROCESS_BYTES)} besides",
+        f"{text}, and a mount needs another {mebibytes(_PROCESS_BYTES)}",
         f"export TIERFS_READ__BUDGET_BYTES={smaller // MIB}MiB",
     )
 

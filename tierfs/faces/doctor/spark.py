@@ -53,7 +53,7 @@ def java(answer: str | None) -> DoctorFinding:
         return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
     match = re.search(r'version "([0-9]+)(?:\.([0-9]+))?[^"]*"', answer)
     if match is None:
-        return fail("java", "`java -version` does not tell its version", _INSTALL_JAVA)
+        return fail("java", "`java -version` does not print a version", _INSTALL_JAVA)
     major = int(match[2] if match[1] == _OLD_SCHEME and match[2] else match[1])
     if major < _MIN_JAVA:
         return fail("java", f"Java {major}; Spark needs {_MIN_JAVA} or newer", _INSTALL_JAVA)

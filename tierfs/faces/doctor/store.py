@@ -32,8 +32,8 @@ from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.status import StoreStatus, store_status
 from tierfs.upkeep.holder.store_warnings import shared_filesystem_warning
 
-_SAME_DISK = "move it: tierfs move --to DIR-ON-ANOTHER-DISK"
-_NO_PLACE = "give it one: tierfs config cold.url=URL"
+_SAME_DISK = "to move it: tierfs move --to DIR-ON-ANOTHER-DISK"
+_NO_PLACE = "to add one: tierfs config cold.url=URL"
 _DAMAGE = "DataLoss"
 
 # Of a quota: early enough to order more (a guess).
@@ -43,8 +43,8 @@ _NEARLY_PERCENT = 90
 def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Tell of bytes that are past their retention and wait for their offload."""
     if status.overdue_bytes:
-        text = f"{status.overdue_bytes:,} bytes past their retention wait: {status.overdue_reason}"
-        yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs config PATH")
+        text = f"{status.overdue_bytes:,} bytes kept after their retention: {status.overdue_reason}"
+        yield warn("retention", text, "offload them: tierfs offload; or change the policy: tierfs config PATH")
 
 
 def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
@@ -53,7 +53,7 @@ def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
     if use.room_bytes is None:
         return
     if use.bytes * 100 >= use.quota_bytes * _NEARLY_PERCENT:
-        yield warn(name, f"{use}: at this nothing is offloaded, and the local disk fills", quota.REMEDY)
+        yield warn(name, f"{use}: offloading is paused; the local disk will fill up", quota.REMEDY)
     else:
         yield ok(name, str(use))
 
@@ -90,7 +90,7 @@ def overridden(store: Store) -> Iterator[DoctorFinding]:
     with store.metadata.read() as txn:
         root = policies.at(txn, "")
     for text, remedy in contradictions.overridden_settings(root):
-        yield warn("settings", text, f"to let the setting decide: {remedy}")
+        yield warn("settings", text, f"to use the setting: {remedy}")
 
 
 def hidden(store: Store) -> Iterator[DoctorFinding]:
@@ -98,7 +98,7 @@ def hidden(store: Store) -> Iterator[DoctorFinding]:
     with store.metadata.read() as txn:
         is_there = directories.exists(txn, CONTROL_NAME)
     if is_there:
-        text = f"{CONTROL_NAME} is hidden in mounts by the directory in which they report"
+        text = f"mounts hide {CONTROL_NAME}: their own directory has the same name"
         yield warn(
             "names",
             text,
@@ -113,8 +113,8 @@ def owner(status: StoreStatus) -> DoctorFinding:
         return ok("store", f"{printable(status.path)} ({status.store_id}, epoch {status.store_epoch})")
     return fail(
         "store",
-        f"another store owns the bucket since epoch {fenced}: this one may only be read",
-        f"save what only this disk holds, then retire it: tierfs --store {status.path} status",
+        f"another store owns the bucket since epoch {fenced}: this store is read-only",
+        f"save the bytes that are only on this disk, then retire the store: tierfs --store {status.path} status",
     )
 
 
@@ -122,27 +122,27 @@ def failures(status: StoreStatus) -> DoctorFinding:
     """Report work that failed and is tried again; damage does not mend itself."""
     name = "background work"
     if not status.troubles:
-        return ok(name, f"nothing is stuck, {status.journal.unpublished:,} changes wait for the journal")
+        return ok(name, f"no task fails; {status.journal.unpublished:,} changes wait for the journal")
     first: Sequence[str] = [row.error for row in status.troubles if row.error_kind == _DAMAGE]
     tell = fail if first else warn
     error = printable((first or [row.error for row in status.troubles])[0])
-    text = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
-    return tell(name, text, f"mend what the errors name: tierfs --store {status.path} status")
+    text = f"{len(status.troubles):,} tasks fail and are retried: {error}"
+    return tell(name, text, f"fix the causes of the errors; to list them: tierfs --store {status.path} status")
 
 
 def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Report bytes that no reader may get, or not from every copy."""
     endangered, command = status.endangered, f"tierfs --store {status.path}"
     if endangered.lost_bytes:
-        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} check")
+        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no valid copy", f"{command} check")
     if endangered.suspect_bytes:
         text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
-        yield fail("suspect bytes", text, f"{command} check /; if they stay: {command} check --read --repair")
+        yield fail("suspect bytes", text, f"{command} check /; to repair: {command} check --read --repair")
     for place in endangered.unreachable:
         text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
         yield fail("bytes not reachable", text, f"mount it, then: {command} check /")
     if not (endangered.lost_bytes or endangered.suspect_bytes or endangered.unreachable):
-        yield ok("bytes", "none is known to be lost, suspect or not reachable")
+        yield ok("bytes", "no lost, suspect or unreachable bytes known")
 
 
 def mounted(mount: Mount) -> Iterator[DoctorFinding]:
@@ -165,7 +165,7 @@ def mounted(mount: Mount) -> Iterator[DoctorFinding]:
 def silent_mount(mount: Mount) -> DoctorFinding:
     """Report a mount point whose daemon exists and does not answer."""
     point = printable(str(mount.mountpoint))
-    return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
+    return fail(f"mount of {point}", f"its process {SILENT}", f"{SILENT_REMEDY} {point}")
 
 
 def covered_mount(mount: Mount) -> DoctorFinding:
@@ -177,7 +177,7 @@ def covered_mount(mount: Mount) -> DoctorFinding:
 def dead_mount(mount: Mount) -> DoctorFinding:
     """Report a mount point whose daemon is gone."""
     point = printable(str(mount.mountpoint))
-    return fail(f"mount of {point}", "its daemon is gone: everything below it fails", f"tierfs umount {point}")
+    return fail(f"mount of {point}", "its process has exited: every access below it fails", f"tierfs umount {point}")
 
 
 def holder(status: StoreStatus) -> DoctorFinding:
@@ -188,7 +188,7 @@ def holder(status: StoreStatus) -> DoctorFinding:
         return ok("holder", "none, and nothing to offload")
     return warn(
         "holder",
-        f"none: {mebibytes(status.not_offloaded_bytes)} stay on this disk alone",
+        f"none: {mebibytes(status.not_offloaded_bytes)} are only on this disk",
         f"tierfs --store {status.path} daemon",
     )
 
@@ -215,8 +215,8 @@ def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
     if current is None:
         return warn(name, f"{setting} cannot be read", remedy)
     if current >= MAX_BACKGROUND:
-        return ok(name, f"{current:,} hold up no others")
-    return warn(name, f"{current:,} that wait for an absent cold tier hold up all others", remedy)
+        return ok(name, f"{current:,} reads can wait without blocking others")
+    return warn(name, f"{current:,} reads that wait for the cold tier block all other reads", remedy)
 
 
 def _number_in(setting: Path) -> int | None:
@@ -234,7 +234,7 @@ def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[
     evict = f"tierfs --store {status.path} evict"
     text = f"{mebibytes(free)} free, {space.used * 100 // max(1, space.size)} % used"
     if free < floor:
-        yield fail("disk", f"{text}: appends are refused below {mebibytes(floor)}", evict)
+        yield fail("disk", f"{text}: appends fail below {mebibytes(floor)}", evict)
     elif view.excess_bytes:
         limits = f"{settings.background.high_watermark_percent} % or {mebibytes(view.high_local_bytes)} of chunks"
         near = f"above a high watermark ({limits}) or near the floor for appends ({mebibytes(floor)})"
@@ -257,13 +257,17 @@ def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) ->
     if warning is None:
         parts = "".join(f", {name} {value}" for name, value in address.items())
         return ok("cold tier's place", f"{cold_url}{parts}: not on the store's filesystem")
-    if "cannot be looked at" in warning:
-        return warn("cold tier's place", warning, "mount it, or bring the directory back")
+    if warning.startswith("cannot access"):
+        return warn("cold tier's place", warning, "mount it, or restore the directory")
     return warn("cold tier's place", warning, _NO_PLACE if cold_url is None else _SAME_DISK)
 
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:
     """Check whether the clock ran back since the newest commit; times of what is written now would be too late."""
     difference_ms = max(0, last_commit_ms - now_ms)
-    finding = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
-    return replace(finding, remedy=f"{finding.remedy}; if it is right now: {ACCEPT}") if finding.remedy else finding
+    finding = clock_finding("clock since last commit", difference_ms, "lag behind the newest commit")
+    return (
+        replace(finding, remedy=f"{finding.remedy}; if the current time is right: {ACCEPT}")
+        if finding.remedy
+        else finding
+    )

@@ -141,7 +141,7 @@ class _RawAppend(io.RawIOBase):
         position = self.tell()
         wanted = offset if whence == os.SEEK_SET else position + offset  # the position is the end
         if wanted != position or _is_probe_of_zipfile():
-            raise io.UnsupportedOperation(f"a segment is written at its end, {position}, and not at {wanted}")
+            raise io.UnsupportedOperation(f"a segment can be written only at its end, {position}, not at {wanted}")
         return position
 
     def write(self, data: ReadableBuffer, /) -> int:

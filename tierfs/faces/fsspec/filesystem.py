@@ -66,7 +66,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         """`url_store` is the store that fsspec found in a URL; it must not contradict `store`."""
         unknown = sorted(set(fsspec_options) - _FSSPEC_OPTIONS)
         if unknown:
-            raise TypeError(f"tierfs has no storage option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+            raise TypeError(f"unknown storage option {', '.join(unknown)}; known: {', '.join(_OPTIONS)}")
         super().__init__(**fsspec_options)
         self._named = str(stringify_path(store)) if store is not None else url_store
         self._seal = seal
@@ -205,7 +205,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         """Make a directory. Raises FileExistsError if it exists."""
         path = self._strip_protocol(path)
         if self.exists(path):
-            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} exists already")
+            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} already exists")
         if not create_parents:
             self.info(self._parent(path))
         self.makedirs(path)
@@ -213,7 +213,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it."""
         if not exist_ok and self.exists(path):
-            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} exists already")
+            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} already exists")
         with as_os_errors(writing=True):
             self._connected().store.engine.make_directory(self._name(self._strip_protocol(path)))
 
@@ -261,10 +261,10 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
                 opened = SegmentHandle(self._connected(), segment, self._priority)
             return SegmentFile(opened, path, details, block_size)
         if mode not in _WRITING:
-            raise ValueError(f"mode {mode!r}: a segment is opened with {', '.join(('rb', *_WRITING))}")
+            raise ValueError(f"unsupported mode {mode!r}: use {', '.join(('rb', *_WRITING))}")
         with as_os_errors(writing=True):
             if not autocommit:
-                raise InvalidRequest("appends cannot be taken back, so a transaction of fsspec cannot hold them")
+                raise InvalidRequest("fsspec transactions are not supported: appends cannot be undone")
             return self._writer(path, mode, seal=self._seal if seal is None else seal)
 
     def _writer(self, path: str, mode: str, *, seal: bool) -> AppendFile:
@@ -275,7 +275,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             existing, _ = self._look(path)
         if existing is not None and (mode == "xb" or existing.length or existing.sealed):
             raise AlreadyExists(
-                f"{names.printable(path)} exists, and segments are append-only",
+                f"{names.printable(path)} already exists, and segments are append-only",
                 remedy="append to it with mode ab, or remove it first",
             )
         if mode == "ab":
@@ -310,7 +310,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
                 verbs.delete(store, self._name(self._strip_protocol(path)), recursive=recursive)
             late = verbs.settle(store)
         if late is not None:
-            log.info("the bucket will be told later: %s", late)
+            log.info("not published to the bucket yet: %s", late)
 
     def _look(self, path: str) -> tuple[SegmentRecord, listing.Info]:
         return listing.segment(self._connected().store.metadata, self._name(path), path, self._priority)
@@ -336,7 +336,7 @@ def _priority(text: str | None) -> ReadPriority | None:
     try:
         return ReadPriority(text)
     except ValueError:
-        raise ValueError(f"read_priority {text!r} is none of {', '.join(ReadPriority)}") from None
+        raise ValueError(f"invalid read_priority {text!r}; expected one of {', '.join(ReadPriority)}") from None
 
 
 def _spread(value: int | Sequence[int | None] | None, count: int) -> Sequence[int | None]:

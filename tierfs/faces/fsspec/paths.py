@@ -40,7 +40,7 @@ def name_in(store: str, path: str) -> str:
     other = store_of(path)
     if other is not None and (is_url(store) or os.path.realpath(other) != os.path.realpath(store)):
         raise InvalidRequest(
-            f"{printable(path)} is in the store {printable(other)}, and this filesystem is of {printable(store)}",
+            f"{printable(path)} is in the store {printable(other)}, but this filesystem is for {printable(store)}",
             remedy=f"open it as {URL_PREFIX}{printable(path)}, without another store in storage_options",
         )
     return path.strip("/") if other is None else below(other, path) or ""

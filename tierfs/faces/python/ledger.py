@@ -164,5 +164,5 @@ class ManagedLedger:
 
     def _require_elsewhere(self) -> OffloadElsewhere:
         if self._elsewhere is None:
-            raise InvalidRequest(f"managed ledger {printable(self.path)} was given no offloader")
+            raise InvalidRequest(f"managed ledger {printable(self.path)} has no offloader")
         return self._elsewhere

@@ -165,7 +165,7 @@ class Segment:
         IsDirectory, InvalidRequest for a ledger and for another word, StorageFull, NoColdTier.
         """
         if ack is not None and ack not in tuple(Ack):
-            raise InvalidRequest(f"ack is one of {', '.join(Ack)}, not {ack!r}")
+            raise InvalidRequest(f"ack must be one of {', '.join(Ack)}, not {ack!r}")
         room = Room(self._connection.store, InLog(), holder_wait_s=HOLDER_WAIT_S)
         opened = partial(
             self._connection.writers.open,
@@ -202,7 +202,7 @@ class Segment:
         from tierfs.reading.times import offset_at
 
         if time.tzinfo is None:
-            raise InvalidRequest(f"the time {time} has no zone", remedy="write datetime(..., tzinfo=UTC)")
+            raise InvalidRequest(f"the time {time} has no time zone", remedy="write datetime(..., tzinfo=UTC)")
         with self._connection.store.metadata.read() as txn:
             record = directories.segment_by_name(txn, self.name)
         priority = None if read_priority is None else _priority(read_priority)
@@ -331,7 +331,7 @@ class Reader(io.BufferedReader):
         """
         if not self.start_offset <= offset <= self.length or (size is not None and size < 0):
             shown = f"{self.start_offset} to {self.length}"
-            raise InvalidRequest(f"there are bytes {shown}, not {size} bytes at {offset}")
+            raise InvalidRequest(f"the segment has bytes {shown}, not {size} bytes at {offset}")
         room = self.length - offset
         data = bytearray(room if size is None else min(size, room))
         self._opened.read_into(offset - self.start_offset, memoryview(data))

@@ -171,7 +171,7 @@ class Store:
     def _connection(self) -> Connection:
         connection = self._connected
         if connection is None:
-            raise Closed("the store was closed", remedy="open it again: tierfs.open_store(path)")
+            raise Closed("the store is closed", remedy="open it again: tierfs.open_store(path)")
         if connection.is_inherited:  # in a child of fork: locks and connections of its parent are not for two
             connection = self._connected = CONNECTIONS.get(connection.place)
         return connection
@@ -183,4 +183,4 @@ def _as_text(key: str, value: object) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise InvalidRequest(f"policy {key} cannot be {value!r}", remedy="give a text or a number")
+    raise InvalidRequest(f"invalid value {value!r} for policy {key}", remedy="use a text or a number")

@@ -89,7 +89,7 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     try:
         shared = os.stat(store).st_dev == os.stat(cold).st_dev
     except OSError as exc:
-        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
+        return f"cannot access the cold tier {cold}: {exc.strerror}"
     if shared:
         return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
     return None

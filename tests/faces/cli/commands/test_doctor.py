@@ -44,7 +44,7 @@ def test_the_kernels_settings_of_each_mount(store: app.Store, mount: Mount) -> N
     found = checks(store=store.path)
     for what, text, setting in (
         ("read-ahead", "128 KiB; 1024 is fastest", ahead),
-        ("waiting reads", "12 that wait for an absent cold tier hold up all others", waiting),
+        ("waiting reads", "12 reads that wait for the cold tier block all other reads", waiting),
     ):
         check = found[f"{what} of {point}"]
         assert (check["level"], check["found"]) == ("WARN", text)
@@ -56,5 +56,5 @@ def test_what_mounts_hide_is_reported(store: app.Store, monkeypatch: pytest.Monk
     monkeypatch.setattr(names, "require_unreserved", lambda name: None)  # as in an older version
     append(store, ".tierfs/s", b"old")
     (finding,) = store_checks.hidden(store)
-    assert (finding.level, "is hidden in mounts" in finding.text) == (FindingLevel.WARN, True)
+    assert (finding.level, "mounts hide" in finding.text) == (FindingLevel.WARN, True)
     assert tierfs("cat", ".tierfs/s", store=store.path).out == "old"

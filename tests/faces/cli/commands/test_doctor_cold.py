@@ -24,7 +24,7 @@ NAMES = [
     "clock of the cold tier",
     "cold tier",
     "create-only",
-    "create-only in parts",
+    "create-only for multipart uploads",
     "upload checksum",
     "delete",
     "presigned ranges",
@@ -53,8 +53,8 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
     assert list(found)[-len(NAMES) :] == NAMES
     assert {found[name]["level"] for name in NAMES} == {"OK"}
     assert found["cold tier"]["found"].startswith(f"s3://{rgw_bucket[1]}/p at {rgw_bucket[0].endpoint_url}: a small")
-    assert found["create-only in parts"]["found"].startswith("not honoured")
-    assert found["upload checksum"]["found"] == "the server compares an MD5 of each upload"
+    assert found["create-only for multipart uploads"]["found"].startswith("not honoured")
+    assert found["upload checksum"]["found"] == "the server verifies the MD5 of each upload"
     assert (found["presigned ranges"]["found"], found["If-Match"]["found"]) == ("accepted", "honoured")
     assert keys_of(rgw_bucket) == before
 
@@ -65,7 +65,7 @@ def test_what_is_asked_for_new_objects_is_compared_with_what_is_kept(rgw_bucket:
     found = checks(store=path)["new objects"]
     assert (found["level"], found["found"]) == (
         "WARN",
-        "asked for storage class STANDARD; tags team=logs; the server takes it and does not do it: "
+        "requested storage class STANDARD; tags team=logs; the server accepts but ignores: "
         "cold.tags (uploads in parts)",
     )
     tierfs("-q", "config", "cold.tags=", store=path)
@@ -84,7 +84,7 @@ def test_a_directory_keeps_no_class(tmp_path: Path) -> None:
     tierfs("-q", "init", "--cold-dir", str(tmp_path / "cold"), store=tmp_path / "store")
     tierfs("-q", "config", "cold.encryption=AES256", store=tmp_path / "store")
     found = checks(store=tmp_path / "store")["new objects"]
-    assert found["found"] == "encrypted by AES256: does nothing, the cold tier is not in S3"
+    assert found["found"] == "encrypted by AES256: no effect, because the cold tier is not in S3"
 
 
 def test_a_server_that_is_gone(moto_bucket: Bucket, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_credentials_that_are_missing(moto_bucket: Bucket, tmp_path: Path, monke
     ("off_s", "level", "found"),
     [
         (0, FindingLevel.OK, ""),
-        (-120, FindingLevel.WARN, "s behind the server"),
+        (-120, FindingLevel.WARN, "s lag behind the server"),
         (120, FindingLevel.WARN, "s ahead of the server"),
         (1000, FindingLevel.FAIL, "s ahead of the server"),
     ],
@@ -150,6 +150,6 @@ def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_p
     assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
     found = checks(store=store_over((moto_s3, kept), tmp_path / "kept"))
     assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
-    assert "expire noncurrent versions" in found["versions"]["remedy"]
+    assert "expires noncurrent versions" in found["versions"]["remedy"]
     found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
     assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")

@@ -112,7 +112,7 @@ def stored(name: str, value: Any) -> str:
         return OFF
     if name == LAG and value % _MS_PER_S:
         # Rounded, another value would be read back than was set.
-        raise InvalidRequest(f"{name} is not of whole seconds: {value} ms", remedy="give a multiple of 1000")
+        raise InvalidRequest(f"{name} is not in whole seconds: {value} ms", remedy="use a multiple of 1000")
     return policy.parse(key, str(value // _MS_PER_S if name == LAG else value))
 
 
@@ -172,14 +172,14 @@ def _refuse(name: str, value: Any, place: OffloadPlace) -> None:
     """Raise InvalidRequest that says why a field cannot be set. Values are not repeated where they may be secret."""
     row = theirs.table().get(name.lower())
     if row is None:
-        raise InvalidRequest(f"{name} is not known as an offload policy", remedy="leave it out")
+        raise InvalidRequest(f"unknown offload policy {name}", remedy="omit it")
     if not place.driver:
         raise InvalidRequest(f"{name} cannot be set: the store has no cold tier", remedy="tierfs config cold.url=URL")
     if name in place.fields:
-        remedy = "a store offloads to one place: leave it out, or name the same"
+        remedy = "a store offloads to one place: omit it, or use the value of the store"
         if name.endswith(_BLOCKS):
             # pulsar-admin sends 64 MiB where nobody gave a size, so leaving it out does not help.
-            remedy = f"pulsar-admin sends a size by itself; give the store's: --maxBlockSize {place.fields[name]}"
+            remedy = f"pulsar-admin sends a default size; use the store's: --maxBlockSize {place.fields[name]}"
         raise InvalidRequest(f"{name} is {place.fields[name]} in this store, not {value}", remedy=remedy)
     raise InvalidRequest(
         f"{name} cannot be set for a namespace or a topic of a store that offloads by {place.driver}",

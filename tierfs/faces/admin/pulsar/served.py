@@ -45,7 +45,7 @@ _NAMESPACES, _TOPICS = "namespaces", "persistent"
 _NOT_POLICIES = ("partitions", "internalStats", "offload")
 
 _SERVED = (
-    "served are topics offload, offload-status, stats-internal, namespaces offload-threshold, offload-deletion-lag, "
+    "supported: topics offload, offload-status, stats-internal, namespaces offload-threshold, offload-deletion-lag, "
     "and offload-policies of both; tierfs has verbs of its own for the rest"
 )
 
@@ -74,7 +74,7 @@ class PulsarResources:
             return _refused(_NOT_IMPLEMENTED, f"{_shown(request)} is not served by tierfs", _SERVED)
         handler = methods.get(method)
         if handler is None:
-            return _refused(_NOT_ALLOWED, f"{method} is not for this path", f"it has {', '.join(methods)}")
+            return _refused(_NOT_ALLOWED, f"this path does not support {method}", f"supported: {', '.join(methods)}")
         find = topics.topic_of if kind == _TOPICS else topics.namespace_of
         root = self._store.settings.admin.pulsar_root
         try:
@@ -252,7 +252,7 @@ def _parts(raw_path: bytes) -> tuple[str, tuple[str, ...], str]:
 
 def _refuse_global(request: Request) -> None:
     if flag(request, "isGlobal"):
-        raise InvalidRequest("a store has no other clusters to which a policy could go", remedy="leave --global out")
+        raise InvalidRequest("--global is not supported: a store has no other clusters", remedy="omit --global")
 
 
 def _shown(request: Request) -> str:

@@ -41,7 +41,7 @@ def namespace_of(txn: ReadTransaction, root: str, tenant: str, namespace: str) -
     if directories.find(txn, path) is None:
         raise NotFound(
             f"namespace {tenant}/{namespace} does not exist: it is the directory {path}",
-            remedy="a directory comes with its first ledger; admin.pulsar_root is the one of all tenants",
+            remedy="the first ledger creates its directory; admin.pulsar_root is the directory of all tenants",
         )
     return path
 
@@ -60,7 +60,7 @@ def topic_of(txn: ReadTransaction, root: str, tenant: str, namespace: str, encod
     if path is None:
         raise NotFound(
             f"topic persistent://{tenant}/{namespace}/{name} does not exist: it is the directory {own}, or {pulsars}",
-            remedy="see: tierfs ls -R",
+            remedy="to list names: tierfs ls -R",
         )
     return path
 
