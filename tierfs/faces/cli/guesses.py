@@ -39,7 +39,7 @@ _MEANT: Mapping[str, str] = {
     "hashsum": "tierfs info SEGMENT, which shows the CRC32C; other checksums in a mount",
     "head": "tierfs cat --to N SEGMENT",
     "import": "tierfs ingest PATH...",
-    "key": "tierfs keeps no keys: see docs/security.md",
+    "key": "no keys are stored: see docs/security.md",
     "list": "tierfs ls",
     "list-mounts": "findmnt -t fuse.tierfs",
     "ll": "tierfs ls -l",
