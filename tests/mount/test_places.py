@@ -282,7 +282,7 @@ def test_a_mount_that_does_not_answer_is_not_asked(tmp_path: Path) -> None:
 def test_a_mount_without_a_lock_counts_where_it_reports_this_store(
     seen: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of an older version, and in a store that cannot be written."""
+    """As in a store that cannot be written."""
     place = places.place_of(str(seen.mnt / "n1"))
     assert place is not None
     lock = seen.store.paths.mount(place.mount.device)

@@ -238,7 +238,7 @@ def _mount_with(store: Store, directory: Path) -> Path:
         try:
             report = CacheReport.decode((mount.mountpoint / CONTROL_NAME / CACHE_REPORT_NAME).read_bytes())
         except (OSError, ValueError):
-            continue  # a dead one, or one of an older version
+            continue  # a dead one
         if report.fills_on_request and os.path.realpath(report.directory) == os.path.realpath(directory):
             return mount.mountpoint
     if silent is not None:

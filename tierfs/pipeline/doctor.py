@@ -119,8 +119,6 @@ def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> D
         return warn(name, text, "check the mount itself there: tierfs doctor")
     if mount.state != MountState.ALIVE.value:
         return fail(name, f"no tierfs mount there ({mount.state})", f"there: tierfs --store DIR mount {path}")
-    if not mount.store_id:
-        return warn(name, "an older tierfs serves it and does not report its store", f"there: remount {path}")
     if mount.store_id != store_id:
         text = f"it is a mount of store {mount.store_id}, not of {store_id}"
         return fail(name, text, f"there: tierfs umount {path}, then mount the store or a replica of it")

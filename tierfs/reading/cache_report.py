@@ -30,7 +30,7 @@ class CacheReport:
     unstored_bytes: int = 0
     """Fetched, and waiting for the cache's disk."""
     fills_on_request: bool = False
-    """Whether it serves `tierfs warmup`; an older version does not."""
+    """Whether it serves `tierfs warmup`, as every cache that is on."""
 
     def encode(self) -> bytes:
         """Return the content of the control file."""

@@ -84,7 +84,7 @@ def store_of(mount: Mount) -> Path:
 
 
 def _reported_store(mount: Mount) -> str | None:
-    """Return the id of the store that a mount of an older version reports; None for a bind mount of a part."""
+    """Return the id of the store that a mount reports; None for a bind mount of a part."""
 
     def read() -> str | None:
         try:

@@ -29,7 +29,7 @@ def with_value(text: str, name: str, value: str) -> str:
     start, end = section_in(lines, section)
     if start is None:
         return "\n".join([*lines, *([""] if lines else []), f"[{section}]", written]) + "\n"
-    if lines[start].startswith("#"):  # as a template of an older version has it
+    if lines[start].startswith("#"):  # a section that somebody commented out
         lines[start] = f"[{section}]"
     at = line_in(lines, start, end, rf"\s*{key}\s*=")
     at = at if at is not None else line_in(lines, start, end, rf"#\s*{key}\s*=")

@@ -80,12 +80,8 @@ def pyarrow_version() -> str | None:
 def mount_at(path: str) -> View:
     """Return the state of `path`, and for a mount that answers its store and its position in the journal."""
     from tierfs.base.system.mounts import MountState, state_of
+    from tierfs.base.system.places import mount_of
     from tierfs.base.words.errors import TierfsError
-
-    try:
-        from tierfs.base.system.places import mount_of
-    except ImportError:  # an older tierfs on the executor
-        from tierfs.base.system.places import mount_of
 
     try:
         place = mount_of(Path(path))
@@ -97,7 +93,7 @@ def mount_at(path: str) -> View:
     state = state_of(mount)
     if state is not MountState.ALIVE:
         return {"path": path, "state": state.value}
-    if getattr(mount, "root", ""):  # older versions do not tell
+    if mount.root:
         return {"path": path, "state": PART}
     try:
         stats = json.loads((mount.mountpoint / ".tierfs" / "stats").read_text())
@@ -105,14 +101,14 @@ def mount_at(path: str) -> View:
         return {"path": path, "state": UNTOLD if os.access(path, os.R_OK) else FORBIDDEN}
     except OSError:
         return {"path": path, "state": MountState.DEAD.value}
-    journal = stats.get("journal", {})  # absent in mounts of an older tierfs
+    journal = stats["journal"]
     return {
         "path": path,
         "state": state.value,
         "store": stats["store"],
-        "store_id": stats.get("store_id", ""),
-        "slot": journal.get("slot", 0),
-        "replica": journal.get("replica", False),
+        "store_id": stats["store_id"],
+        "slot": journal["slot"],
+        "replica": journal["replica"],
     }
 
 
@@ -130,7 +126,7 @@ def cold_error(question: Mapping[str, Any]) -> str:
             return "" if next(storage.list(JOURNAL_PREFIX), None) is not None else "it contains no journal of a store"
         finally:
             storage.close()
-    except Exception as exc:  # whatever an older tierfs or its environment raises is the answer
+    except Exception as exc:  # whatever the executor's tierfs or its environment raises is the answer
         return str(exc) or type(exc).__name__
 
 

@@ -89,8 +89,7 @@ def current(path: Path) -> Holder | None:
 def server_of(store: Path, device: str) -> Holder | None:
     """Return the living process that serves the mount of a store with a device's number; None if there is none.
 
-    Writes nothing. A mount of an older version leaves no such note, and no mount does in a store that cannot be
-    written.
+    Writes nothing. A mount of a store that cannot be written leaves no such note.
     """
     path = StorePaths(store).mount(device)
     try:

@@ -175,7 +175,6 @@ def judged(*reports: ExecutorReport, known: KnownStore | None = KNOWN) -> dict[s
             WARN,
             "replica of store a1, journal slot 4, 3 slots older than the newest",
         ),
-        ({"mounts": (replace(MOUNT, store_id="", slot=0),)}, ": /mnt/logs", WARN, ""),
     ],
 )
 @pytest.mark.parametrize("known", [KNOWN, None])

@@ -83,7 +83,6 @@ class Frame:
     fetches_in_flight: int
     fetches_waiting: int
     link: Mapping[str, Any]
-    """Empty for a mount of an older version, which measures none."""
     handles: int
     sessions: int
     disk_cache: Mapping[str, Any] | None
@@ -113,7 +112,7 @@ def frame(before: Stats, after: Stats) -> Frame:
         memory_budget_bytes=after["memory"]["budget_bytes"],
         fetches_in_flight=after["fetches"]["in_flight"],
         fetches_waiting=after["fetches"]["waiting"],
-        link=_in(after, "link"),
+        link=after["link"],
         segments=tuple(sorted(rows, key=lambda row: (-row.reads.bytes_per_s, row.name))),
         **{key: after[key] for key in _OF_FRAMES},
     )
@@ -226,8 +225,6 @@ def _size(size_bytes: float) -> str:
 
 def _link(link: Mapping[str, Any]) -> str:
     """Return the measurements; a mount that has read nothing cold has none."""
-    if not link:
-        return "not measured: the mount has an older version"
     streams = output.count(link["streams"], "stream")
     if link["first_byte_s"] is None:
         return f"{streams}, not measured yet"
