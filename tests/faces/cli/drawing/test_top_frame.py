@@ -121,7 +121,7 @@ NO_HOLDER = "backlog   only a running mount or daemon knows it"
     [
         ({"link": UNMEASURED}, 3, "link      4 streams, not measured yet"),
         ({"link": UNMEASURED | {"first_byte_s": 0.001}}, 3, "link      4 streams   first byte 1.0 ms"),
-        ({"backlog": KEPT}, 5, "backlog   0 B to offload   0 B in active chunks   7 MiB stay"),
+        ({"backlog": KEPT}, 5, "backlog   0 B to offload   0 B in active chunks   7 MiB kept local"),
         ({"holder": False, "backlog": None}, 5, NO_HOLDER),
         ({"segments": [], "segments_open": 0}, -1, "no open segments"),
     ],
