@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -166,8 +167,13 @@ def table_of_settings() -> str:
         section, key = name.split(".")
         annotation = settings.annotations_of(type(getattr(settings.Settings(), section)))[key]
         default = store_toml.unquoted(settings.default_of(name))
-        rows.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {settings.text_of(annotation)} |")
+        rows.append(f"| `{name}` | {f'`{default}`' if default else 'empty'} | {text_of(annotation)} |")
     return "\n".join(rows) + "\n"
+
+
+def text_of(annotation: Any) -> str:
+    """The text of a setting, in the template and in the table."""
+    return next(part for part in get_args(annotation)[1:] if isinstance(part, str))
 
 
 def template_of_settings() -> str:
@@ -182,7 +188,7 @@ def template_of_settings() -> str:
         lines += ["", f"[{section.name}]"]
         for key, annotation in settings.annotations_of(type(values)).items():
             lines += [
-                f"## {settings.text_of(annotation)}",
+                f"## {text_of(annotation)}",
                 f"# {key} = {settings.as_toml(annotation, getattr(values, key))}",
             ]
     return "\n".join(lines) + "\n"

@@ -110,11 +110,6 @@ def annotations_of(section: type) -> Mapping[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
-def text_of(annotation: Any) -> str:
-    """Return the text of a setting in the template."""
-    return next(part for part in get_args(annotation)[1:] if isinstance(part, str))
-
-
 def text_in(path: Path) -> str:
     """Return the text of a file of settings. Raises what `load` raises for one that cannot be read."""
     try:
