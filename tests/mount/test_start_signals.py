@@ -75,7 +75,7 @@ def test_early_signals_reload_what_has_not_begun_yet(verb: str, store: Path, tmp
                 process.send_signal(number)
             time.sleep(EVERY_S)
             assert process.poll() is None, (tmp_path / "log").read_text()
-        told = "SIGHUP: reloaded settings and credentials"
+        told = "SIGHUP: settings and credentials were reloaded"
         assert eventually(lambda: told in (tmp_path / "log").read_text())  # none was lost
         assert eventually(lambda: "threads:" in (tmp_path / "log").read_text())
         process.terminate()

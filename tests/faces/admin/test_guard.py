@@ -195,10 +195,10 @@ def test_a_server_with_a_certificate_answers_over_tls_alone(path: Path, port: in
         ({"listen": "0.0.0.0:1"}, None, 0o600, "the token would be sent unencrypted"),
         ({"listen": "nowhere"}, None, 0o600, "is not HOST:PORT"),
         ({"listen": "127.0.0.1:99999"}, None, 0o600, "is not HOST:PORT"),
-        ({"listen": "127.0.0.1:0", "certificate": "none.pem"}, None, 0o600, "cannot be used"),
-        ({"listen": "127.0.0.1:0"}, "short", 0o600, "is none"),
+        ({"listen": "127.0.0.1:0", "certificate": "none.pem"}, None, 0o600, "cannot use admin.certificate"),
+        ({"listen": "127.0.0.1:0"}, "short", 0o600, "invalid token in"),
         ({"listen": "127.0.0.1:0"}, TOKEN, 0o644, "other users can read"),
-        ({"listen": "192.0.2.1:1", "certificate": "cert.pem", "key": "key.pem"}, TOKEN, 0o600, "cannot be"),
+        ({"listen": "192.0.2.1:1", "certificate": "cert.pem", "key": "key.pem"}, TOKEN, 0o600, "cannot use"),
     ],
 )
 def test_what_would_not_be_safe_is_not_served(

@@ -123,7 +123,7 @@ REFUSALS: list[tuple[Callable[[TierfsFileSystem], object], type[Exception], str 
     (lambda fs: fs.touch("top"), FileExistsError, None),
     (lambda fs: fs.mkdir("empty"), FileExistsError, None),
     (lambda fs: fs.open("logs/app/1", "ab"), PermissionError, "logs/app/1: it is sealed; tierfs unseal"),
-    (in_a_transaction, OSError, "cannot be taken back"),
+    (in_a_transaction, OSError, "appends cannot be undone"),
     (lambda fs: fs.open("top", "r+b"), ValueError, "unsupported mode 'r\\+b': use rb, ab, wb, xb"),
     (lambda fs: TierfsFileSystem(seel=True), TypeError, "unknown storage option seel; known: store, seal"),
     (lambda fs: TierfsFileSystem(read_priority="x"), ValueError, "'x' is none of local-only"),

@@ -155,7 +155,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
     "no path": ({"path": ""}, "no input path given; use load.PATH.; in SQL, OPTIONS .path 'PATH'. or WITH"),
     "zone": ({"timeZone": "Mars"}, "invalid value 'Mars' for option timeZone; expected a time zone, like Europe"),
     "filter": ({"partitionFilter": "day"}, "invalid value 'day' for option partitionFilter; expected conditions"),
-    "base": ({"basePath": "u"}, "basePath is u, and t/lf is not below it; name the directory that"),
+    "base": ({"basePath": "u"}, "t/lf is not below the basePath u; set basePath to the directory that"),
     "kind": ({"type": "entries"}, "segment t/lf is not a ledger; read type lines or bytes"),
     "line": (
         {"path": "t/one-line", "maxLineBytes": "599999"},

@@ -336,7 +336,7 @@ def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
         except Exception as exc:
             log.error("SIGHUP: reload failed: %s", exc)
         else:
-            log.info("SIGHUP: reloaded settings and credentials")
+            log.info("SIGHUP: settings and credentials were reloaded")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)

@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as exc:
             return data[exc.args[0] :]
         except httptools.HttpParserError:
-            self._refuse("400 Bad Request", "not an HTTP/1.1 request")
+            self._refuse("400 Bad Request", "this is not an HTTP request")
         return b""
 
     def _take_body(self, data: bytes) -> bytes:

@@ -218,5 +218,5 @@ def test_a_python_program_finds_what_the_command_finds(store: Path, logged: byte
         place = opened.segment(LOG).find_time(at)
         assert (place.offset, place.end_offset, place.times_of) == (told["offset"], told["end_offset"], told["by"])
         assert place.time_ms == TIMES[150]
-        with pytest.raises(InvalidRequest, match="has no zone"):
+        with pytest.raises(InvalidRequest, match="has no time zone"):
             opened.segment(LOG).find_time(at.replace(tzinfo=None))
