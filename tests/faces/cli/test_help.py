@@ -11,6 +11,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.faces.cli.progress.test_every_verb import leaves
+from tests.structure.words import refused
 from tierfs.faces.cli.command_table import SECTIONS, Line
 from tierfs.faces.cli.examples import EXAMPLES
 from tierfs.faces.cli.main import cli
@@ -43,6 +44,11 @@ def test_a_command_is_where_the_table_says(name: str, entry: Line) -> None:
 
 def test_every_command_has_examples() -> None:
     assert sorted(EXAMPLES) == sorted(leaves(cli))
+
+
+@pytest.mark.parametrize("name", ["", *leaves(cli)])
+def test_help_is_in_plain_english(name: str) -> None:
+    assert list(refused(" ".join(tierfs(*name.split(), "--help").out.split()))) == []
 
 
 @pytest.mark.parametrize("line", [line for text in EXAMPLES.values() for line in text.strip().splitlines()])

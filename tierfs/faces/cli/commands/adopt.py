@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # In the order in which a place is asked for their marks; objects, which any place has, are last.
 _LAYOUTS = ("pulsar", "rocketmq", "pravega", "objects")
 
+# States of which the text differs from their value in JSON.
+_STATES = {"linked anew": "relinked", "taken back": "recovered"}
+
 
 @command("adopt")
 @click.argument("places", nargs=-1, metavar="URL|DIR...")
@@ -185,7 +188,7 @@ def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) ->
         "vanished": [output.fields(gone) for adoption in adoptions for gone in adoption.vanished],
         "errors": errors.parts(failed, "name"),
     }
-    states = Counter(row.state.value for row in rows)
+    states = Counter(_state(row) for row in rows)
     counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
     summary = f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segments"
     if rows and states.keys() == {State.ALREADY.value}:
@@ -194,6 +197,10 @@ def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) ->
     if not session.json:
         _warn(session, adoptions, rows)
     errors.report_parts(session, failed)
+
+
+def _state(row: AdoptionOutcome) -> str:
+    return _STATES.get(row.state.value, row.state.value)
 
 
 def _length(row: AdoptionOutcome) -> int:
@@ -218,7 +225,7 @@ def _line(row: AdoptionOutcome) -> str:
     begins = f" from byte {row.plan.start_offset}" if row.plan.start_offset else ""
     changed = [f" by {output.size(row.new_bytes)}"] if row.state in (State.GROWN, State.WOULD_GROW) else []
     changed += [f", without the first {output.size(row.removed_bytes)}"] if row.removed_bytes else []
-    line = f"{printable(row.plan.name)}: {row.state.value}{''.join(changed)}, {size}{begins} in {objects}"
+    line = f"{printable(row.plan.name)}: {_state(row)}{''.join(changed)}, {size}{begins} in {objects}"
     if row.ledger is None:
         return line
     lost = f"; lost: {output.count(row.ledger.lost_entries, 'entry')}" if row.ledger.lost_entries else ""

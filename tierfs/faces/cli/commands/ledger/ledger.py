@@ -111,8 +111,8 @@ def terminate(session: Session, managed_ledger: str) -> None:
 def status(session: Session, managed_ledger: str, for_pulsar: str | None) -> None:
     """Show the ledgers of MANAGED_LEDGER and their offload.
 
-    Prints their sizes, the state of their offload, and the next one to offload. The state is none, in progress, failed
-    (until the next attempt) or complete.
+    Prints their sizes, the state of their offload, and the next one to offload. States are: none, in progress, failed
+    (until the next attempt), complete.
 
     --for-pulsar prints the record with which a broker reads these ledgers from this bucket; it belongs at
     /managed-ledgers/TENANT/NAMESPACE/persistent/TOPIC of its metadata store (MLDataFormats.proto).
