@@ -133,7 +133,7 @@ def test_a_replica_follows_no_link_that_somebody_put_into_the_temporary_director
 def test_a_directory_that_others_may_use_is_no_place_for_a_replica(store: app.Store, tmp_path: Path, mode: int) -> None:
     open_source(url(tmp_path)).close()
     replicas(tmp_path).chmod(mode)
-    with pytest.raises(PermissionDenied, match="others may use it"):
+    with pytest.raises(PermissionDenied, match="other users have access to it"):
         open_source(url(tmp_path))
 
 

@@ -314,7 +314,7 @@ def test_a_directory_of_another_user_is_opened_when_that_is_asked_for(
 @pytest.mark.parametrize("mode", [0o700, 0o710, 0o701])
 def test_a_private_directory_is_the_users_alone(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
-    with refused(mode != 0o700, PermissionError, "others may use it"):
+    with refused(mode != 0o700, PermissionError, "other users have access to it"):
         osio.private_directory(tmp_path)
 
 

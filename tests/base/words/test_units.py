@@ -123,7 +123,7 @@ def test_every_setting_says_which_values_it_takes(name: str, tmp_path: Path) -> 
     with pytest.raises(InvalidRequest) as refused:
         settings.load(file, {})
     words = settings.allowed(annotation_of(name))
-    assert str(refused.value) == f"{file}:3: {name} = '~much': it is {words}"
+    assert str(refused.value) == f"{file}:3: {name} = '~much': expected {words}"
     assert "\n" not in str(refused.value)
 
 

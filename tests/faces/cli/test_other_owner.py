@@ -128,7 +128,7 @@ def test_metadata_of_another_user_are_refused_too(path: Path) -> None:
     os.chown(StorePaths(path).metadata, 0, -1)
     assert tierfs("ls", store=path).out == "s\n"
     StorePaths(path).metadata.chmod(0o770)
-    assert "can be written by others" in tierfs("ls", store=path, check=False).err
+    assert "is writable by other users" in tierfs("ls", store=path, check=False).err
 
 
 def test_a_directory_of_root_is_another_users() -> None:

@@ -334,7 +334,7 @@ def test_a_restored_segment_whose_policies_contradict_those_of_its_directory_is_
     store.settle()
     with store.metadata.write() as txn:
         policies.change(txn, "a", put_settings={"retention_age": "86400"})
-    with pytest.raises(InvalidRequest, match=r"policy of a/s: .*retention waits for an offload that never comes"):
+    with pytest.raises(InvalidRequest, match=r"policy of a/s: .*retention waits for an offload that never happens"):
         load(store)
     with store.metadata.write() as txn:
         policies.change(txn, "a", put_settings={"retention_age": "off"})

@@ -44,39 +44,40 @@ class ReadSettings:
     ] = 256 * MIB
     streams: Annotated[
         AtOnce,
-        "Most large fetches in flight. A near server gets 4 (measured: 3 to 8 make no difference on two cores, 1 costs "
-        "a quarter); one far away as many as its link takes, which `tierfs top` shows.",
+        "Maximum large fetches in flight. A nearby server gets 4 (measured: 3 to 8 make no difference on two cores, "
+        "1 costs "
+        "a quarter); a distant one as many as its link can carry, shown by `tierfs top`.",
     ] = 32
     urgent_streams: Annotated[
-        AtOnce, "Further fetches in flight, of up to 1 MiB that a reader waits for: bounds random reads at once."
+        AtOnce, "Additional fetches in flight, up to 1 MiB each, that readers wait for: limits parallel random reads."
     ] = 16
     max_window_bytes: Annotated[
         Size,
-        "Most bytes that one sequential reader runs ahead. Beyond 32 MiB only where a link far away needs them "
+        "Read-ahead limit of one sequential reader. More than 32 MiB helps only on a long-distance link "
         "(measured: elsewhere larger windows gained nothing).",
     ] = 128 * MIB
     deadline_s: Annotated[
         Timeout,
-        "A read without its bytes after this time ends in EIO; until then it tries again. Long enough for a server "
-        "to restart: 30 s to end, 12 s to start (measured for Ceph RGW), 30 s for a load balancer to notice, and "
-        "some; below the 120 s after which Linux reports a task that hangs.",
+        "A read that has no bytes after this time fails with EIO; until then it is retried. Long enough for a server "
+        "to restart: 30 s to stop, 12 s to start (measured for Ceph RGW), 30 s until a load balancer notices, and a "
+        "margin; below the 120 s after which Linux reports a hung task.",
     ] = 90.0
     open_files: Annotated[Count, "Local chunk files kept open for reading."] = 256
     local_threads: Annotated[AtOnce, "Threads for local bytes that are not in the page cache."] = 8
     priority: Annotated[ReadPriority | None, "Read priority where no policy sets one."] = None
     override_priority: Annotated[
         ReadPriority | None,
-        "Read priority on this host whatever the policies say; only a mount's option and a call are stronger. "
+        "Read priority on this host; it overrides the policies, and only a mount's option and a call override it. "
         "`local-only` also keeps local bytes from being evicted.",
     ] = None
     cache_bytes: Annotated[
         SizeOrNone,
-        "Disk for fetched bytes, kept over restarts. 0, the default, is none: only the owner knows whether the disk "
-        "is faster than the way to the bucket. Each GiB costs 2 MiB of memory.",
+        "Disk space for fetched bytes, kept across restarts. 0, the default, disables it: only the owner knows "
+        "whether the disk is faster than the link to the bucket. Each GiB costs 2 MiB of memory.",
     ] = 0
     cache_directory: Annotated[
         Directory,
-        "Directory of the cache, best on a disk of its own; relative to the store's directory; empty: `cache` there. "
+        "Directory of the cache, preferably on its own disk; relative to the store's directory; empty: `cache` there. "
         "Its parent must exist.",
     ] = ""
 
@@ -86,49 +87,48 @@ class ColdSettings:
     """Requests to the cold tier."""
 
     connections: Annotated[AtOnce, "Connections to S3 kept open."] = 64
-    requests_in_flight: Annotated[AtOnce, "Requests of all kinds at once; above it callers wait."] = 64
+    requests_in_flight: Annotated[AtOnce, "Parallel requests of all kinds; above it callers wait."] = 64
     parts_in_parallel: Annotated[
         AtOnce,
-        "Most parts of uploads at once; each holds 8 MiB of memory. A near server gets 4, one far away as many as its "
-        "link takes.",
+        "Maximum parts uploaded in parallel; each needs 8 MiB of memory. A nearby server gets 4, a distant one as "
+        "many as its link can carry.",
     ] = 16
-    attempts: Annotated[Count, "Tries of a request that failed for a reason that may pass."] = 5
-    retry_base_s: Annotated[SecondsOrNone, "First pause between tries; full jitter."] = 0.1
-    retry_max_s: Annotated[SecondsOrNone, "Longest pause between tries; full jitter."] = 5.0
+    attempts: Annotated[Count, "Attempts for a request that fails for a temporary reason."] = 5
+    retry_base_s: Annotated[SecondsOrNone, "First pause between attempts; full jitter."] = 0.1
+    retry_max_s: Annotated[SecondsOrNone, "Longest pause between attempts; full jitter."] = 5.0
     connect_timeout_s: Annotated[Timeout, "Time to connect to the server."] = 5.0
-    read_timeout_s: Annotated[Timeout, "Longest silence of a server that is answering."] = 20.0
+    read_timeout_s: Annotated[Timeout, "Longest silence of a server while it answers."] = 20.0
     presigned_reads: Annotated[
         bool, "Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."
     ] = True
     addressing: Annotated[Addressing, "auto, path or virtual."] = "auto"
     quota_bytes: Annotated[
         SizeOrNone,
-        "Bytes that the store may have in the cold tier, objects that are replaced or removed and not deleted yet "
-        "included; at this nothing more is offloaded, and the local disk fills. 0: no limit.",
+        "Maximum bytes of the store in the cold tier, including replaced or removed objects that are not deleted "
+        "yet; at the limit offloading pauses, and the local disk fills up. 0: no limit.",
     ] = 0
     storage_class: Annotated[
         StorageClass,
-        "Storage class of new objects that hold segments' bytes; empty: the bucket's. Most classes charge for at least "
+        "Storage class of new objects with segments' bytes; empty: the bucket's. Most classes charge for at least "
         "128 KiB and 30 days of each object.",
     ] = ""
     encryption: Annotated[
         Encryption,
-        "Encryption of all new objects by the server: bucket (as the bucket says), AES256 (SSE-S3), aws:kms or "
+        "Server-side encryption of all new objects: bucket (the bucket's default), AES256 (SSE-S3), aws:kms or "
         "aws:kms:dsse.",
     ] = "bucket"
     kms_key: Annotated[KmsKey, "Key of aws:kms and aws:kms:dsse; empty: the account's own key for S3."] = ""
     tags: Annotated[
         Tags,
-        "Tags of new objects that hold segments' bytes, NAME=VALUE, with a blank between two. S3 charges for tags.",
+        "Tags of new objects with segments' bytes, NAME=VALUE, separated by blanks. S3 charges for tags.",
     ] = ""
     requester_pays: Annotated[
-        bool, "Agree to pay for requests to buckets whose owner asks for that, those of adopted objects included."
+        bool, "Agree to pay for requests to requester-pays buckets, including those of adopted objects."
     ] = False
     allowed_locations: Annotated[
         str,
-        "Places that the bucket's journal names and this store may read, besides its own: their URLs, separated by "
-        "spaces, each followed by @ and the URL of its server where it has one. Only of a recovered store and a "
-        "replica.",
+        "Places in the bucket's journal that this store may read in addition to its own: their URLs, separated by "
+        "spaces, each followed by @ and its server's URL if it has one. Only for a recovered store or a replica.",
     ] = ""
 
 
@@ -137,9 +137,9 @@ class WriteSettings:
     """Use of the local disk by appends."""
 
     free_space_floor_bytes: Annotated[
-        SizeOrNone, "Appends are refused when the local disk has less; room for evict and collect to commit."
+        SizeOrNone, "Appends are refused below this free space on the local disk; evict and gc need it to commit."
     ] = 64 * MIB
-    open_chunks: Annotated[Count, "Active chunk files kept open; idle ones beyond it are closed and reopened."] = 256
+    open_chunks: Annotated[Count, "Active chunk files kept open; above it idle ones are closed and reopened."] = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +147,17 @@ class AckSettings:
     """Appends that are acknowledged by the cold tier: policy `ack`."""
 
     pool_bytes: Annotated[
-        Size, "Appends of this many bytes together are sent at once, as one object; a larger one has an object alone."
+        Size, "Appends that reach this total size are sent at once, as one object; a larger append gets its own object."
     ] = 4 * MIB
     delay_s: Annotated[
         SecondsOrNone,
-        "Time from one object to the next, in which appends wait for each other, and longest wait for the "
-        "answer to the one before: two requests to write each time, and one LIST. More costs fewer requests, and "
-        "answers later.",
+        "Time from one object to the next, in which appends are collected, and longest wait for the answer to the "
+        "previous one: two write requests and one LIST each time. More means fewer requests and later answers.",
     ] = 0.02
     deadline_s: Annotated[
         Seconds,
-        "Time from the call of an append with `ack=cold`, or of the commit of a distributed write, to its end, "
-        "whatever it waits for: others, requests and their repeats, the journal. As `read.deadline_s`.",
+        "Time limit of an append with `ack=cold`, or of the commit of a distributed write, including all its waits: "
+        "for other writers, requests, retries and the journal. Chosen as `read.deadline_s`.",
     ] = 90.0
 
 
@@ -168,37 +167,37 @@ class OffloadSettings:
 
     objects_in_parallel: Annotated[
         AtOnce,
-        "Objects uploaded at once, in `cold.parts_in_parallel` parts together (two cores: more gains nothing).",
+        "Objects uploaded in parallel, with `cold.parts_in_parallel` parts in total (two cores: more gains nothing).",
     ] = 2
     pack_below_bytes: Annotated[
         SizeOrNone,
-        "Smaller objects share one, up to `object_bytes`, and also below a sixteenth of that; 0: none do. Fewer "
-        "requests; bytes that one segment gives up stay until most of the object is dead.",
+        "Smaller objects are packed into one of up to `object_bytes`, those below a sixteenth of that too; 0: never. "
+        "Saves requests; bytes that a segment deletes are kept until most of the object is dead.",
     ] = 4 * MIB
     ledger_block_bytes: Annotated[
         BlockSize,
-        "Blocks of the objects of ledgers, each a part of the upload: at least 5 MiB, below 2 GiB, Pulsar's is 64 MiB. "
-        "Each part in flight holds one in memory; an entry has to fit into one.",
+        "Block size of ledger objects, a block is one part of the upload: at least 5 MiB, below 2 GiB; Pulsar's is "
+        "64 MiB. Each part in flight needs one block of memory; an entry must fit into a block.",
     ] = 64 * MIB
     grace_s: Annotated[
-        WholeSecondsOrNone, "Replaced or deleted objects stay so long for readers that still hold their layout."
+        WholeSecondsOrNone, "Time that replaced or deleted objects are kept for readers that still use their layout."
     ] = 3600
     checkpoint_entries: Annotated[
-        Count, "Journal entries between two checkpoints: bounds the replay of a recovery."
+        Count, "Journal entries between two checkpoints: limits the replay of a recovery."
     ] = 1000
     consolidate_chunks: Annotated[
         CountOrNone,
-        "Small neighbouring cold chunks of a growing segment that are joined into one object; 0: only by command. "
-        "More copies bytes less often and leaves more small objects.",
+        "Number of small neighbouring cold chunks of a growing segment that are joined into one object; 0: only by "
+        "command. A higher number copies bytes less often and keeps more small objects.",
     ] = 8
     relocate_dead_percent: Annotated[
-        Percent, "Dead share of an object, its head cut off, above which the rest is copied and the object goes."
+        Percent, "Dead share of an object whose head is trimmed, above which the rest is copied and the object deleted."
     ] = 80
     relocate_min_bytes: Annotated[
-        Size, "Smaller objects stay although they are mostly dead: they cost less than copying them."
+        Size, "Smaller objects are kept even if mostly dead: keeping them costs less than copying."
     ] = 8 * MIB
     relocate_max_bytes: Annotated[
-        Size, "And so do larger ones: at most a fifth of an object is copied and read back at once."
+        Size, "Larger objects are kept too: at most a fifth of an object is copied and read back at once."
     ] = 1024 * MIB
 
 
@@ -206,51 +205,52 @@ class OffloadSettings:
 class BackgroundSettings:
     """Periods and limits of the background writer. When chunks end, move and go is policy, not a setting."""
 
-    tick_s: Annotated[Seconds, "Period of looking for work; changes show within so long."] = 1.0
+    tick_s: Annotated[Seconds, "Interval between checks for work; changes show within this time."] = 1.0
     owner_check_s: Annotated[
         Seconds,
-        "Period of asking, with nothing to publish, whether the bucket is still this store's: one LIST. A superseded "
-        "store acknowledges appends for so long.",
+        "Interval, with nothing to publish, between checks that the bucket is still this store's: one LIST each. A "
+        "superseded store acknowledges appends for up to this time.",
     ] = 60.0
-    request_poll_s: Annotated[Seconds, "Period of looking for requests of other processes."] = 0.2
-    takeover_s: Annotated[Seconds, "Period in which a mount that is not the holder tries to become it."] = 1.0
+    request_poll_s: Annotated[Seconds, "Interval between checks for requests of other processes."] = 0.2
+    takeover_s: Annotated[Seconds, "Interval at which a mount that is not the holder tries to become it."] = 1.0
     replica_refresh_s: Annotated[
-        Seconds, "Period in which a mounted replica looks for news of its bucket: one LIST each time."
+        Seconds, "Interval at which a mounted replica checks its bucket for changes: one LIST each time."
     ] = 5.0
     high_watermark_percent: Annotated[
         Percent, "Use of the local filesystem above which cold bytes are evicted before their lag has passed."
     ] = 80
     high_watermark_bytes: Annotated[
-        SizeOrNone, "The same for the bytes of local chunks, where the filesystem is shared; 0: no such limit."
+        SizeOrNone, "The same limit in bytes of local chunks, for a shared filesystem; 0: no such limit."
     ] = 0
     unoffloaded_watermark_percent: Annotated[
         Percent,
-        "Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before the "
-        "largest are offloaded first and active chunks end early.",
+        "Share of the filesystem (and of high_watermark_bytes) that bytes only on this disk may use; above it the "
+        "largest are offloaded first and active chunks are completed early.",
     ] = 50
     lifetimes_every_s: Annotated[
         Seconds,
-        "Period of looking for segments to seal by policy and for bytes that are no longer kept; ages count in hours.",
+        "Interval between checks for segments to seal by policy and for bytes past their retention; ages count in "
+        "hours.",
     ] = 300.0
     clocks_every_s: Annotated[
-        Seconds, "Period of comparing the clocks, for `status`; every timed deletion looks by itself."
+        Seconds, "Interval between comparisons of the clocks, for `status`; every timed deletion also compares them."
     ] = 60.0
     retention_needs_offload: Annotated[
         bool,
-        "Bytes that are not cold and named by the journal stay, however old; off: retention drops them all the same. "
-        "Where no policy `retention_needs_offload` is set.",
+        "Retention keeps bytes of any age until they are cold and in the journal; off: it drops them anyway. Applies "
+        "where no policy `retention_needs_offload` is set.",
     ] = True
-    retry_first_s: Annotated[Seconds, "First pause before failed work is tried again; doubled each time."] = 1.0
-    retry_longest_s: Annotated[Seconds, "Longest pause before failed work is tried again."] = 300.0
+    retry_first_s: Annotated[Seconds, "First pause before failed work is retried; doubled each time."] = 1.0
+    retry_longest_s: Annotated[Seconds, "Longest pause before failed work is retried."] = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class MountSettings:
     """Periods of the mount."""
 
-    poll_s: Annotated[Seconds, "Period of looking for changes of all processes; they show within 1 s."] = 0.1
+    poll_s: Annotated[Seconds, "Interval between checks for changes of all processes; they show within 1 s."] = 0.1
     attribute_timeout_s: Annotated[
-        SecondsOrNone, "Time the kernel trusts names and attributes (changes are pushed to it)."
+        SecondsOrNone, "Time that the kernel caches names and attributes (changes are pushed to it)."
     ] = 300.0
 
 
@@ -258,7 +258,7 @@ class MountSettings:
 class LogSettings:
     """The log of a mount or daemon in the background: `STORE/log/`."""
 
-    level: Annotated[LogLevel, "Least level of its lines: debug, info or warning."] = "info"
+    level: Annotated[LogLevel, "Lowest level that is logged: debug, info or warning."] = "info"
     format: Annotated[LogFormat, "text, or json: one object per line."] = "text"
 
 
@@ -266,9 +266,9 @@ class LogSettings:
 class MetricsSettings:
     """Metrics of a daemon, in Prometheus' text format; a mount has them in `.tierfs/metrics`."""
 
-    listen: Annotated[str, "HOST:PORT of a server of metrics, like 127.0.0.1:9150; none if empty."] = ""
-    textfile: Annotated[Directory, "File written every `textfile_s`, for a collector of files; none if empty."] = ""
-    textfile_s: Annotated[Seconds, "Period of that."] = 15.0
+    listen: Annotated[str, "HOST:PORT of the metrics server, like 127.0.0.1:9150; empty: no server."] = ""
+    textfile: Annotated[Directory, "File written every `textfile_s`, for a textfile collector; empty: no file."] = ""
+    textfile_s: Annotated[Seconds, "Interval between writes of the text file."] = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,28 +276,32 @@ class AdminSettings:
     """The admin API: `tierfs admin`."""
 
     listen: Annotated[
-        str, "HOST:PORT to serve over TCP too, like 127.0.0.1:9160; none if empty: the socket in the store alone."
+        str, "HOST:PORT to serve over TCP too, like 127.0.0.1:9160; empty: only the socket in the store."
     ] = ""
     certificate: Annotated[
-        Directory, "File with the certificate of TCP, and those above it; another address than this machine's needs it."
+        Directory, "File with the certificate chain for TCP; required unless the address is this machine's own."
     ] = ""
     key: Annotated[Directory, "File with the certificate's key, without a password."] = ""
-    token: Annotated[Directory, "File with the token that TCP asks for; made by the first start."] = "admin.token"
-    names: Annotated[str, "Further names, separated by spaces, by which requests may call the server in Host."] = ""
-    connections: Annotated[
-        AtOnce, "Connections at once, of the socket in the store and of TCP each; further ones are closed."
-    ] = 256
-    body_bytes: Annotated[Size, "Largest append: it is in memory until it is durable."] = 64 * MIB
-    bodies_bytes: Annotated[Size, "Memory for the bodies of all requests together; above it callers wait."] = 256 * MIB
-    head_s: Annotated[Timeout, "Time for the line and the headers of a request, and of waiting for a first one."] = 10.0
-    body_s: Annotated[Timeout, "Longest silence inside a body, and inside an answer that its reader does not take."] = (
-        30.0
+    token: Annotated[Directory, "File with the token that TCP clients must send; created by the first start."] = (
+        "admin.token"
     )
+    names: Annotated[str, "Additional server names, separated by spaces, that requests may have in Host."] = ""
+    connections: Annotated[
+        AtOnce, "Maximum connections, for the socket in the store and for TCP each; further ones are closed."
+    ] = 256
+    body_bytes: Annotated[Size, "Largest append; it is kept in memory until it is durable."] = 64 * MIB
+    bodies_bytes: Annotated[Size, "Memory for the bodies of all requests together; above it callers wait."] = 256 * MIB
+    head_s: Annotated[
+        Timeout, "Time limit for the line and headers of a request, and for the first request to arrive."
+    ] = 10.0
+    body_s: Annotated[
+        Timeout, "Longest silence within a request body, and within an answer that the client does not read."
+    ] = 30.0
     pulsar_root: Annotated[
-        str, "Directory of the store in which Pulsar's admin client finds the tenants; the root if empty."
+        str, "Directory of the store that has the tenants of Pulsar's admin client; empty: the root."
     ] = ""
     writer_idle_s: Annotated[
-        SecondsOrNone, "Time after which a segment that nobody appends to any more is left to other processes."
+        SecondsOrNone, "Time without appends after which a segment is released to other processes."
     ] = 1.0
 
 

@@ -22,9 +22,10 @@ from tierfs.base.words.types import Ack, ReadPriority
 
 Subject = TypeVar("Subject")
 
-_WAITS = "retention waits for an offload that never comes"
+_WAITS = "retention waits for an offload that never happens"
 _WAITS_REMEDY = (
-    "set offload_after or offload_above_bytes, or let bytes end that never were cold: retention_needs_offload=no"
+    "set offload_after or offload_above_bytes, or let retention delete bytes that were never cold: "
+    "retention_needs_offload=no"
 )
 
 
@@ -86,7 +87,7 @@ POLICIES: tuple[Rule[Policies], ...] = (
     Rule(
         ("offload_above_bytes", "retention_bytes"),
         lambda policies: _not_below(policies.values.offload_above_bytes, policies.values.retention_bytes),
-        "retention would delete bytes before there are enough to be offloaded",
+        "retention would delete bytes before enough have collected to be offloaded",
         "set offload_above_bytes below retention_bytes",
     ),
     Rule(("offload_after", "retention_age"), _waits_for_ever("retention_age"), _WAITS, _WAITS_REMEDY),
@@ -101,7 +102,7 @@ POLICIES: tuple[Rule[Policies], ...] = (
         ("ack",),
         lambda policies: not policies.has_cold_tier and policies.values.ack is Ack.COLD,
         "the store has no cold tier that could acknowledge an append",
-        "give it one: tierfs config cold.url=URL",
+        "set a cold tier: tierfs config cold.url=URL",
     ),
     Rule(
         ("offload_after", "offload_above_bytes"),
@@ -110,29 +111,29 @@ POLICIES: tuple[Rule[Policies], ...] = (
             and policies.values.offload_after_s == 0
             and policies.values.offload_above_bytes is not None
         ),
-        "all is offloaded at once, so that no size is ever reached",
+        "everything is offloaded at once, so the size is never reached",
     ),
     Rule(
         ("read_priority", "offload_after"),
         lambda policies: _never_offloads(policies) and _reads(policies, ReadPriority.OFFLOADED_ONLY),
-        "bytes cannot be read until tierfs offload made them cold",
+        "bytes cannot be read until tierfs offload makes them cold",
     ),
     Rule(
         ("read_priority", "deletion_lag"),
         lambda policies: _reads(policies, ReadPriority.LOCAL_ONLY) and _is_set(policies, "deletion_lag"),
-        "the local bytes are not evicted at all",
+        "local bytes are never evicted",
     ),
     Rule(
         ("object_bytes", "chunk_bytes"),
         lambda policies: (
             policies.values.object_bytes < policies.values.chunk_bytes and _is_set(policies, "object_bytes")
         ),
-        "an object holds one whole chunk at least",
+        "an object contains at least one whole chunk",
     ),
     Rule(
         ("chunk_age", "retention_age"),
         lambda policies: _not_below(policies.values.chunk_age_s, policies.values.retention_age_s),
-        "bytes stay until their chunk ends",
+        "bytes are kept until their chunk is complete",
     ),
     *map(_useless_without_cold_tier, policy.TIERING_KEYS),
 )
@@ -141,7 +142,7 @@ SETTINGS: tuple[Rule[Settings], ...] = (
     Rule(
         ("background.unoffloaded_watermark_percent", "background.high_watermark_percent"),
         lambda settings: settings.background.unoffloaded_watermark_percent > settings.background.high_watermark_percent,
-        "bytes that cannot be evicted yet may take more of the disk than eviction leaves",
+        "bytes that cannot be evicted yet may use more of the disk than eviction allows",
         "set the first to at most the second",
     ),
     Rule(
@@ -159,44 +160,44 @@ SETTINGS: tuple[Rule[Settings], ...] = (
     Rule(
         ("offload.relocate_min_bytes", "offload.relocate_max_bytes"),
         lambda settings: settings.offload.relocate_min_bytes > settings.offload.relocate_max_bytes,
-        "no object has a size at which it is relocated",
+        "no object size is within both limits, so nothing is relocated",
         "set the first to at most the second",
     ),
     Rule(
         ("cold.kms_key", "cold.encryption"),
         lambda settings: bool(settings.cold.kms_key) and not settings.cold.encryption.startswith("aws:kms"),
-        "only aws:kms encrypts by a key of its own",
+        "only aws:kms uses a key",
         "set cold.encryption=aws:kms, or no key",
     ),
     Rule(
         ("read.cache_directory", "read.cache_bytes"),
         lambda settings: bool(settings.read.cache_directory) and settings.read.cache_bytes == 0,
-        "the disk cache is off while its size is 0",
+        "the disk cache is disabled while its size is 0",
     ),
     Rule(
         ("read.priority", "read.override_priority"),
         lambda settings: settings.read.priority is not None and settings.read.override_priority is not None,
-        "the second one holds",
+        "the second setting applies",
     ),
     Rule(
         ("cold.read_timeout_s", "read.deadline_s"),
         lambda settings: settings.cold.read_timeout_s >= settings.read.deadline_s,
-        "a read has no time for a second try",
+        "a read has no time for a retry",
     ),
     Rule(
         ("ack.delay_s", "ack.deadline_s"),
         lambda settings: settings.ack.delay_s >= settings.ack.deadline_s,
-        "an append would end before the object is sent that it waits for",
+        "an append would fail before its object is sent",
     ),
     Rule(
         ("read.max_window_bytes", "read.budget_bytes"),
         lambda settings: settings.read.budget_bytes < settings.read.max_window_bytes != ReadSettings().max_window_bytes,
-        "a reader runs ahead no further than the memory reaches",
+        "the memory budget limits the read-ahead",
     ),
     Rule(
         ("read.streams", "cold.requests_in_flight"),
         lambda settings: settings.read.streams > settings.cold.requests_in_flight,
-        "fetches above the second wait",
+        "fetches above the second limit wait",
     ),
 )
 

@@ -79,7 +79,7 @@ StorageClass = Annotated[
     str,
     TextKind(
         r"(?!(?i:GLACIER|DEEP_ARCHIVE)$)[A-Za-z0-9_.-]{1,64}",
-        "the name of a class that is read at once, like STANDARD_IA or GLACIER_IR: not GLACIER or DEEP_ARCHIVE",
+        "a storage class with immediate access, like STANDARD_IA or GLACIER_IR: not GLACIER or DEEP_ARCHIVE",
     ),
 ]
 KmsKey = Annotated[str, TextKind(r"[!-~]{1,2048}", "the id, ARN or alias of a key")]
@@ -87,7 +87,7 @@ Tags = Annotated[
     str,
     TextKind(
         rf"(?!.*(?:^| )([^= ]+)=[^ ]*(?: .*)? \1=){_TAG}(?: {_TAG}){{0,9}}",
-        "at most ten NAME=VALUE of different names, a blank between two; others than letters, digits and "
-        "_.:/+@- as %20",
+        "at most ten NAME=VALUE with different names, separated by blanks; characters other than letters, digits and "
+        "_.:/+@- are written like %20",
     ),
 ]

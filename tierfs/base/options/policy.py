@@ -141,7 +141,7 @@ def parse(key: str, text: str) -> str:
             return str(_parse_count(text))
         return str(_parse_time(text, at_least_s=1 if key in LIFETIME_KEYS else 0))
     except ValueError as exc:
-        raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
+        raise InvalidRequest(f"invalid value {text!r} for policy {key}", remedy=f"expected {allowed(key)}") from exc
 
 
 def from_stored(key: str, text: str) -> Value:
@@ -171,8 +171,8 @@ def check_key(key: str) -> None:
         import difflib
 
         close = difflib.get_close_matches(key, KEYS, 1)
-        remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(KEYS)}"
-        raise InvalidRequest(f"policy {key!r} is unknown", remedy=remedy)
+        remedy = f"did you mean {close[0]}?" if close else f"known policies: {', '.join(KEYS)}"
+        raise InvalidRequest(f"unknown policy {key!r}", remedy=remedy)
 
 
 def allowed(key: str) -> str:
@@ -182,14 +182,14 @@ def allowed(key: str) -> str:
     if key in _SWITCHES:
         return units.FLAGS
     if key in _NAMES:
-        return f"the name of a {key} that is installed, or {OFF}"
+        return f"the name of an installed {key}, or {OFF}"
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, MAX_OBJECT_BYTES)}" if key in BOUNDED_SIZES else ""
         least = "" if key in _MAY_BE_EMPTY else " of at least one byte"
         return f"a size{least}{up_to}: {units.SIZES}{or_off}"
     if key.endswith(_COUNT_SUFFIX):
-        return f"a whole number from 1 on{or_off}"
+        return f"a whole number of at least 1{or_off}"
     return f"a time of whole seconds, up to a hundred years: {units.DURATIONS}{or_off}"
 
 
@@ -225,13 +225,13 @@ def _parse_size(text: str, most_bytes: int, *, may_be_empty: bool) -> int:
     if size > most_bytes:
         raise ValueError(f"{text!r} is too large")
     if size < 1 and not may_be_empty:
-        raise ValueError(f"{text!r} holds no byte")
+        raise ValueError(f"{text!r} is less than one byte")
     return size
 
 
 def _parse_name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no name")
+        raise ValueError(f"{text!r} is not a valid name")
     return text
 
 

@@ -133,8 +133,8 @@ def _parsed(text: str, path: Path) -> Tree:
         if not isinstance(keys, dict):
             sections = ", ".join(f"[{field.name}]" for field in fields(Settings))
             raise InvalidRequest(
-                f"{path}: {printable(section)} stands outside of a section",
-                remedy=f"put its section's line above it, one of: {sections}",
+                f"{path}: {printable(section)} is outside of a section",
+                remedy=f"put the line of its section above it, one of: {sections}",
             )
     return tree
 
@@ -212,7 +212,7 @@ def _value(annotation: Any, written: object) -> Any:
         if text is not None and written and re.fullmatch(text.form, written) is None:
             raise ValueError(written)
     except ValueError as exc:
-        raise ValueError(f"it is {allowed(annotation)}") from exc
+        raise ValueError(f"expected {allowed(annotation)}") from exc
     return written
 
 
@@ -252,7 +252,7 @@ def allowed(annotation: Any) -> str:
     if kind.unit is Unit.DIRECTORY:
         return "an absolute path, or one relative to the store's directory"
     least, most = (_written(kind, int(end) if end == int(end) else end) for end in (kind.least, kind.most))
-    ends = f"from {least} on" if kind.most == units.MAX_BYTES else f"from {least} to {most}"
+    ends = f"of at least {least}" if kind.most == units.MAX_BYTES else f"from {least} to {most}"
     noun = {Unit.NUMBER: "a whole number", Unit.SIZE: "a size", Unit.DURATION: "a time"}[kind.unit]
     whole = " of whole seconds" if kind.unit is Unit.DURATION and plain is int else ""
     forms = {Unit.NUMBER: "", Unit.SIZE: f": {units.SIZES}", Unit.DURATION: f": {units.DURATIONS}"}[kind.unit]
@@ -296,7 +296,7 @@ def _line_number(text: str, location: list[str]) -> str:
 
 
 def _unknown(where: str, name: str, valid: list[str], *, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known are: {', '.join(valid)}")
+    return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known names: {', '.join(valid)}")
 
 
 def as_toml(annotation: Any, value: object) -> str:

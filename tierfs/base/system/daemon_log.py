@@ -119,7 +119,7 @@ class LogFile(DaemonLog):
         try:
             self._open()
         except OSError as exc:
-            self.emit(_note("the log cannot be opened again, and goes on where it was: %s", exc))
+            self.emit(_note("cannot reopen the log; continuing in the old file: %s", exc))
         finally:
             self.release()
 
@@ -166,7 +166,7 @@ class Terminal(DaemonLog):
         for at in range(0, len(data), _AT_ONCE_BYTES):
             if not ready.poll(0):
                 self._is_cut = at > 0
-                raise OSError(errno.EAGAIN, "the terminal, or the reader of its pipe, takes no more")
+                raise OSError(errno.EAGAIN, "the terminal, or the reader of its pipe, accepts no more output")
             self._write_to(_STDERR_FD, data[at : at + _AT_ONCE_BYTES])
 
 

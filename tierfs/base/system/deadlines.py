@@ -33,7 +33,7 @@ T = TypeVar("T")
 # few requests, and each given up may keep the 4 MiB of a pool. A guess.
 MOST_CALLS = 32
 
-ASK_REMEDY = "ask the cold tier: tierfs doctor"
+ASK_REMEDY = "check the cold tier: tierfs doctor"
 
 _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 _call: ContextVar[_Call[Any] | None] = ContextVar("bounded_call", default=None)
@@ -210,7 +210,7 @@ class _Calls:
             threading.Thread(target=made.run, name="tierfs-deadline", daemon=True).start()
         except RuntimeError as exc:
             free.release()
-            raise Unavailable(f"{what}: {exc}", remedy="allow this user more threads: ulimit -u") from exc
+            raise Unavailable(f"{what}: {exc}", remedy="raise this user's limit of threads: ulimit -u") from exc
         try:
             with guards.abandonable:
                 is_there = made.ended.wait(deadline.left_s)

@@ -75,7 +75,7 @@ class MetricName(StrEnum):
     STORAGE_RETRIES = (
         "tierfs_storage_retries_total",
         _COUNTER,
-        "Calls to chunk storage that were tried again.",
+        "Calls to chunk storage that were retried.",
         ("verb",),
     )
     PRESIGNED_FALLBACKS = (
@@ -94,8 +94,8 @@ class MetricName(StrEnum):
     READ_HEDGES = ("tierfs_read_hedges_total", _COUNTER, "Second GETs for fetches whose first byte was late.")
     CACHE_HITS = ("tierfs_cache_hits_total", _COUNTER, "Blocks found in a cache.", ("cache",))
     CACHE_MISSES = ("tierfs_cache_misses_total", _COUNTER, "Blocks not found in a cache.", ("cache",))
-    CACHE_BYTES = ("tierfs_cache_bytes", _GAUGE, "Bytes a cache holds.", ("cache",))
-    CACHE_ERRORS = ("tierfs_cache_errors_total", _COUNTER, "Failures that switched a cache off.", ("cache",))
+    CACHE_BYTES = ("tierfs_cache_bytes", _GAUGE, "Bytes stored in a cache.", ("cache",))
+    CACHE_ERRORS = ("tierfs_cache_errors_total", _COUNTER, "Failures that disabled a cache.", ("cache",))
     CHECKSUM_FAILURES = (
         "tierfs_checksum_failures_total",
         _COUNTER,
@@ -109,18 +109,18 @@ class MetricName(StrEnum):
         "Requests of the kernel that failed, by errno.",
         ("operation", "errno"),
     )
-    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "Time since the mount began.")
-    MEMORY_BUDGET = ("tierfs_memory_budget_bytes", _SAMPLED, "Memory that fetched bytes may take.")
-    MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory that fetched bytes take.")
-    FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier under way.")
+    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "Time since the mount started.")
+    MEMORY_BUDGET = ("tierfs_memory_budget_bytes", _SAMPLED, "Limit of memory for fetched bytes.")
+    MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory used by fetched bytes.")
+    FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier in progress.")
     FETCHES_WAITING = ("tierfs_fetches_waiting", _SAMPLED, "Fetches from the cold tier that wait for their turn.")
-    STREAMS = ("tierfs_streams", _SAMPLED, "Large fetches at once that fill the link to the cold tier, as measured.")
-    READS_WAITING = ("tierfs_reads_waiting", _SAMPLED, "Reads that wait for a tier which does not answer.")
+    STREAMS = ("tierfs_streams", _SAMPLED, "Parallel large fetches that fill the link to the cold tier, as measured.")
+    READS_WAITING = ("tierfs_reads_waiting", _SAMPLED, "Reads blocked by a tier that does not respond.")
     OPEN_HANDLES = ("tierfs_open_handles", _SAMPLED, "Open handles of segments.")
     READ_SESSIONS = ("tierfs_read_sessions", _SAMPLED, "Readers with a read-ahead window.")
-    DISK_CACHE_LIMIT = ("tierfs_disk_cache_limit_bytes", _SAMPLED, "Disk space that the cache of cold bytes may take.")
+    DISK_CACHE_LIMIT = ("tierfs_disk_cache_limit_bytes", _SAMPLED, "Limit of disk space for the cache of cold bytes.")
     SEALED_BY_POLICY = ("tierfs_sealed_by_policy_total", _COUNTER, "Segments that the holder sealed by policy.")
-    RETENTION_BYTES = ("tierfs_retention_bytes_total", _COUNTER, "Bytes of segments that retention took away.")
+    RETENTION_BYTES = ("tierfs_retention_bytes_total", _COUNTER, "Bytes of segments deleted by retention.")
     DELETIONS_PAUSED = (
         "tierfs_timed_deletions_paused",
         _GAUGE,
@@ -135,12 +135,12 @@ class MetricName(StrEnum):
     BACKLOG_AGE = (
         "tierfs_offload_backlog_age_seconds",
         _SAMPLED,
-        "Time since which the oldest byte has been on the local disk alone; reported by the holder.",
+        "Age of the oldest byte that is only on the local disk; reported by the holder.",
     )
-    LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store of which no copy proved right.")
-    SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks of which a copy was missing or damaged.")
-    COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Bytes in the cold tier that the store is to be billed for.")
-    COLD_QUOTA_BYTES = ("tierfs_cold_quota_bytes", _SAMPLED, "The limit of these, cold.quota_bytes, if there is one.")
+    LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store without a valid copy.")
+    SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks with a missing or damaged copy.")
+    COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Billable bytes of the store in the cold tier.")
+    COLD_QUOTA_BYTES = ("tierfs_cold_quota_bytes", _SAMPLED, "Limit of the billable bytes, if cold.quota_bytes is set.")
 
 
 class MetricSink(Protocol):

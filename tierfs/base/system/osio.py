@@ -104,7 +104,7 @@ def private_directory(path: Path) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except NotADirectoryError as exc:
-        raise PermissionError(errno.EPERM, "it is a link, or no directory", str(path)) from exc
+        raise PermissionError(errno.EPERM, "it is a link, or not a directory", str(path)) from exc
     try:
         status = os.fstat(fd)
     finally:
@@ -112,7 +112,7 @@ def private_directory(path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to another user", str(path))
     if status.st_mode & ~OWNER_DIRECTORY & 0o777:
-        raise PermissionError(errno.EPERM, "others may use it", str(path))
+        raise PermissionError(errno.EPERM, "other users have access to it", str(path))
 
 
 @contextmanager

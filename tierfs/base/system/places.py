@@ -92,7 +92,7 @@ def table() -> dict[int, MountRow]:
         lines = _MOUNT_TABLE.read_bytes().split(b"\n")
     except OSError as exc:
         raise Unavailable(
-            f"the table of mounts cannot be read: {exc.strerror}; a path could name any segment",
+            f"cannot read the table of mounts: {exc.strerror}; a path could refer to any segment",
             remedy="mount it: mount -t proc proc /proc",
         ) from exc
     return {row.id: row for row in map(_row, filter(None, lines))}
@@ -121,7 +121,7 @@ def mount_id(fd: int) -> int:
     for line in (PROCESS / "fdinfo" / str(fd)).read_text().splitlines():
         if line.startswith("mnt_id:"):
             return int(line.partition(":")[2])
-    raise Unavailable(f"{PROCESS}/fdinfo tells no mount", remedy="tierfs needs Linux 3.15 or later")
+    raise Unavailable(f"{PROCESS}/fdinfo does not list the mount", remedy="tierfs needs Linux 3.15 or later")
 
 
 def mountpoint_of(process: Path, device: str) -> str | None:
@@ -210,7 +210,7 @@ class _Walk:
             self._fd = os.open(self._start, LOOK)
         except OSError as exc:  # of a mount in which it was removed, or whose process is gone
             raise InvalidRequest(
-                f"the working directory cannot be topmost: {exc.strerror}", remedy="change to another directory"
+                f"cannot find the path of the working directory: {exc.strerror}", remedy="change to another directory"
             ) from exc
         try:
             while True:
@@ -232,7 +232,7 @@ class _Walk:
         row = self._table.get(mount_id(self._fd))
         if row is None and self._start == "." and _working_directory_is_lost():
             raise InvalidRequest(
-                f"the working directory is in a mount that was taken away, so {self._shown} names nothing",
+                f"the working directory is in a removed mount, so {self._shown} refers to nothing",
                 remedy="change to another directory",
             )
         return row
@@ -246,7 +246,7 @@ class _Walk:
             return False
         except OSError as exc:
             if exc.errno in _OF_THIS_PROCESS:
-                raise Unavailable(f"{self._shown} cannot be looked for: {exc.strerror}", remedy="try again") from exc
+                raise Unavailable(f"cannot look up {self._shown}: {exc.strerror}", remedy="try again") from exc
             return self._nothing_there()
         target = _link_target(reached)
         if target is None:
@@ -282,7 +282,7 @@ class _Walk:
                 raise InvalidRequest(
                     f"{self._shown} is below the mount at {row.mountpoint}, but does not lead into it: another "
                     "filesystem covers it, or a directory on the way is missing or may not be searched",
-                    remedy="name the segment as the store does, without the mount's path",
+                    remedy="give the segment's name in the store, without the path of the mount",
                 )
         return False
 
@@ -307,8 +307,8 @@ class _Walk:
         """Return what the rest of the path stands for in a mount; None when it leads out again, with the walk there."""
         if row.root.endswith(_DELETED_ROOT):
             raise InvalidRequest(
-                f"{self._shown} is in a bind mount of {row.root.removesuffix(_DELETED_ROOT)}, which was removed or "
-                "replaced since",
+                f"{self._shown} is in a bind mount of {row.root.removesuffix(_DELETED_ROOT)}, which has since been "
+                "removed or replaced",
                 remedy=f"mount it again: umount {row.mountpoint}; mount --bind DIR {row.mountpoint}",
             )
         above = _below(row.mountpoint, self._path())
@@ -323,7 +323,8 @@ class _Walk:
                 above.pop()
             elif row is not entered:
                 raise InvalidRequest(
-                    f"{self._shown} leads out of a mount that is in another", remedy="name it directly"
+                    f"{self._shown} leads out of a mount inside another mount",
+                    remedy="give the path in that mount directly",
                 )
             else:
                 self._go_to(os.open("/".join([".."] * (depth + 1)), LOOK, dir_fd=self._fd))
@@ -334,7 +335,7 @@ class _Walk:
             if not inner.is_ours:
                 raise InvalidRequest(
                     f"{self._shown} is in another filesystem, which is mounted at {inner.mountpoint}",
-                    remedy="name the segment as the store does, without the mount's path",
+                    remedy="give the segment's name in the store, without the path of the mount",
                 )
             row, above, typed = inner, [], []
         return self._named(row, above, typed)

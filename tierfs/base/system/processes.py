@@ -208,7 +208,7 @@ def _tell(ready_fd: int, message: bytes) -> None:
 
 def _failure(message: bytes, name: str, errors_path: Path) -> TierfsError:
     if not message:
-        return Unavailable(f"the {name} ended before it answered", remedy=f"see {errors_path}")
+        return Unavailable(f"the {name} exited before it was ready", remedy=f"see {errors_path}")
     fields = json.loads(message)
     return errors.named(fields["kind"])(fields["error"], remedy=fields["remedy"])
 

@@ -77,12 +77,14 @@ class Metrics:
         host, _, port = address.rpartition(":")
         number = units.decimal(port, _MOST_PORT)
         if not host or number is None:
-            raise InvalidRequest(f"metrics.listen = {address!r} is not HOST:PORT", remedy="like 127.0.0.1:9150")
+            raise InvalidRequest(
+                f"invalid metrics.listen = {address!r}: expected HOST:PORT", remedy="like 127.0.0.1:9150"
+            )
         try:
             server, thread = start_http_server(number, host.strip("[]"), registry=self.registry)
         except OSError as exc:
             remedy = "set metrics.listen to a free address of this machine"
-            raise Unavailable(f"metrics cannot be served at {address}: {exc.strerror or exc}", remedy=remedy) from exc
+            raise Unavailable(f"cannot serve metrics at {address}: {exc.strerror or exc}", remedy=remedy) from exc
 
         def end() -> None:
             server.shutdown()

@@ -114,7 +114,7 @@ def require_trusted(root: Path, *, any_owner: bool = False) -> None:
             continue
         if mode & _OTHERS_MAY_WRITE:
             shown = printable(str(place))
-            raise PermissionDenied(f"{shown} can be written by others", remedy=f"chmod 700 {shown}")
+            raise PermissionDenied(f"{shown} is writable by other users", remedy=f"chmod 700 {shown}")
         if not any_owner:
             require_own(place)
 
@@ -126,7 +126,7 @@ def require_own(directory: Path) -> None:
         raise PermissionDenied(
             f"{printable(str(directory))} belongs to {_named(owner)}, not to {_named(user)}: a store's owner decides "
             "what tierfs changes and deletes",
-            remedy=f"to trust the owner with your rights: tierfs --allow-other-owner, or {ALLOW_OTHER_OWNER}=1",
+            remedy=f"to trust that owner with your permissions: tierfs --allow-other-owner, or {ALLOW_OTHER_OWNER}=1",
         )
 
 

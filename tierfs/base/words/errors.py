@@ -31,7 +31,7 @@ import logging
 
 _log = logging.getLogger(__name__)
 
-READ_ONLY_REMEDY = "bytes can still be read, by commands and mounts: see docs/recovery.md"
+READ_ONLY_REMEDY = "commands and mounts can still read its bytes: see docs/recovery.md"
 
 
 def printable(text: str) -> str:
@@ -197,8 +197,8 @@ class Closed(TierfsError):
 
 def no_cold_tier(what: str) -> NoColdTier:
     """Return the error of `what`, which needs a cold tier, in a store without one."""
-    remedy = "give it one: tierfs config cold.url=URL"
-    return NoColdTier(f"{what} needs a cold tier, and this store has none", remedy=remedy)
+    remedy = "set a cold tier: tierfs config cold.url=URL"
+    return NoColdTier(f"{what} needs a cold tier, but this store has no cold tier", remedy=remedy)
 
 
 def unexpected(error: Exception, what: str) -> TierfsError:

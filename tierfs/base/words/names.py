@@ -120,11 +120,11 @@ def require_unreserved(name: str) -> None:
     first = name.lstrip("/").partition("/")[0]
     if first == CONTROL_NAME:
         raise InvalidRequest(
-            f"{printable(name)}: {CONTROL_NAME} is the directory in which a mount reports", remedy="choose another name"
+            f"{printable(name)}: {CONTROL_NAME} is reserved for the reports of a mount", remedy="choose another name"
         )
     if is_removed(first):
         reserved = f"{REMOVED_PREFIX} and {TRASH_PREFIX}"
-        raise InvalidRequest(f"{printable(name)}: names that begin with {reserved} are reserved")
+        raise InvalidRequest(f"{printable(name)}: names that start with {reserved} are reserved")
 
 
 def is_in_trash(name: str) -> bool:
@@ -165,7 +165,7 @@ def is_hadoop_hidden(part: str) -> bool:
 
 
 def _hiding(part: str) -> str:
-    return f"ends with {_HADOOP_UNFINISHED!r}" if part.endswith(_HADOOP_UNFINISHED) else f"begins with {part[0]!r}"
+    return f"ends with {_HADOOP_UNFINISHED!r}" if part.endswith(_HADOOP_UNFINISHED) else f"starts with {part[0]!r}"
 
 
 def hadoop_warning(name: str) -> str | None:
@@ -175,7 +175,7 @@ def hadoop_warning(name: str) -> str | None:
             return f"Hadoop and Spark skip {printable(part)}: it {_hiding(part)}"
         special = sorted(_HADOOP_SPECIAL.intersection(part))
         if special:
-            return f"Hadoop and Spark cannot name {printable(part)}: it holds {special[0]!r}"
+            return f"Hadoop and Spark cannot address {printable(part)}: it contains {special[0]!r}"
     return None
 
 

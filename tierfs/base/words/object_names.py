@@ -86,7 +86,7 @@ def require_ours(name: str) -> None:
     """Raise DataLoss for a name that a store does not give to an object, before anything is done by it."""
     if not is_ours(name):
         raise DataLoss(
-            f"metadata name an object {names.printable(name)}, which tierfs would not make; it is not touched",
+            f"the metadata lists an object {names.printable(name)}, which is not a tierfs name; it is not touched",
             remedy="run: tierfs check",
         )
 

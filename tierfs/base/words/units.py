@@ -209,7 +209,7 @@ def parse_flag(text: str | bool) -> bool:
     """Parse a switch. Raises ValueError that names the valid forms."""
     flag = _FLAGS.get(str(text).strip().lower())
     if flag is None:
-        raise ValueError(f"{text!r} is no switch: write {FLAGS}")
+        raise ValueError(f"{text!r} is not yes or no: write {FLAGS}")
     return flag
 
 
@@ -259,4 +259,4 @@ def _no_size(text: object) -> ValueError:
 
 
 def _out_of_range(text: object) -> ValueError:
-    return ValueError(f"{text!r} is out of range: sizes go from 0 to {MAX_BYTES}")
+    return ValueError(f"{text!r} is out of range: a size is from 0 to {MAX_BYTES}")

@@ -59,7 +59,7 @@ def test_without_a_cold_tier_an_ack_of_it_is_refused_and_nothing_is_created(tmp_
     store = tmp_path / "s"
     tierfs("init", "--cold", "none", store=store, check=False)
     result = tierfs("append", "s", "--ack", "cold", store=store, stdin=b"x", check=False)
-    assert "needs a cold tier, and this store has none" in result.err
+    assert "needs a cold tier, but this store has no cold tier" in result.err
     assert "config cold.url=URL" in result.err
     assert tierfs("ls", store=store).out == ""
     assert "no cold tier that could acknowledge" in tierfs("config", "/", "ack=cold", store=store, check=False).err
