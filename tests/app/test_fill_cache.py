@@ -216,7 +216,7 @@ def test_a_cache_that_no_mount_serves_is_a_conflict(
     store: app.Store, cache: DiskCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    with pytest.raises(Conflict, match="no mount of this store fills it"):
+    with pytest.raises(Conflict, match="not a mount of this store that could fill it"):
         warm_up(store, ["d"], unseen)
     assert rows(store) == []
 

@@ -99,7 +99,7 @@ def test_a_failed_replica_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIERFS_STORE", raising=False)
-    with pytest.raises(InvalidRequest, match="no store is named"):
+    with pytest.raises(InvalidRequest, match="no store is given"):
         open_source()
     with pytest.raises(InvalidRequest, match="hdfs://x names no name node"):
         open_source("hdfs://x")
@@ -121,7 +121,7 @@ def test_a_replica_follows_no_link_that_somebody_put_into_the_temporary_director
     mine.mkdir(mode=0o700)
     for target in (mine, tmp_path / "missing"):
         replicas(tmp_path).symlink_to(target)
-        with pytest.raises(PermissionDenied, match="is no place for a replica: it is a link") as caught:
+        with pytest.raises(PermissionDenied, match="cannot be used for a replica: it is a link") as caught:
             open_source(url(tmp_path))
         assert "TMPDIR" in (caught.value.remedy or "")
         replicas(tmp_path).unlink()

@@ -99,7 +99,7 @@ def test_commands_on_a_bucket_of_ceph_whose_policy_forbids_to_delete(rgw_bucket:
     made = tierfs(
         "init", "--bucket", f"s3://{name}/p", "--endpoint-url", endpoint.endpoint_url, store=path, check=False
     )
-    assert (made.code, "the key may not delete" in made.err) == (0, True), made
+    assert (made.code, "the key has no permission to delete" in made.err) == (0, True), made
     (path / "store.toml").write_text("[offload]\ngrace_s = 0\n")
     tierfs("append", "s", store=path, stdin=b"bytes")
     assert tierfs("offload", "", store=path).out.startswith("offloaded 5 B")
@@ -108,6 +108,6 @@ def test_commands_on_a_bucket_of_ceph_whose_policy_forbids_to_delete(rgw_bucket:
     done = tierfs("gc", "--delete", store=path, check=False)
     assert (done.code, "1 deletion failed, the first: segments/s/" in done.err) == (4, True), done
     assert "segments/s/" in tierfs("gc", store=path).out
-    assert "the key may not delete" in tierfs("status", store=path).out
+    assert "the key has no permission to delete" in tierfs("status", store=path).out
     found = checks(store=path)
     assert (found["delete"]["level"], found["cold tier"]["level"]) == ("WARN", "OK")

@@ -358,5 +358,5 @@ def test_init_refuses_the_place_of_a_store_whose_journal_is_lost(tmp_path: Path)
     (tmp_path / "cold").mkdir()
     init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
     shutil.rmtree(tmp_path / "cold" / "journal")
-    with pytest.raises(AlreadyExists, match="holds a tierfs store"):
+    with pytest.raises(AlreadyExists, match="contains a tierfs store"):
         init_store(tmp_path / "second", ColdChoice(cold_dir=tmp_path / "cold"))

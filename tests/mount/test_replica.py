@@ -88,7 +88,11 @@ def test_a_replica_is_refreshed_by_one_process_that_says_so(owner: Path, mounted
     replica = tmp_path / "replica"
     assert eventually(lambda: tierfs("status", "--json", store=replica).json["holder"] is not None)
     refused = tierfs("replica", "--refresh", store=replica, check=False)
-    assert (refused.code, "is held by" in refused.err, "it follows the bucket, every" in refused.err) == (5, True, True)
+    assert (refused.code, "is locked by" in refused.err, "it updates the replica every" in refused.err) == (
+        5,
+        True,
+        True,
+    )
     refused = tierfs("append", "x", store=replica, stdin=b"x", check=False)
     assert (refused.code, "tierfs recover" in refused.err) == (6, True)
     assert tierfs("status", "--json", store=replica).json["journal"]["replica"] is True

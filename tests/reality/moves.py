@@ -54,7 +54,7 @@ _FOLLOWED = ("d0/s0", "l/s0", "log/s0")
 _MOVE_S = 400.0
 """No move here takes as long."""
 
-_ALREADY = "the cold tier is at"
+_ALREADY = "the cold tier is already at"
 _LATER = ("faster than they are copied", "changes the cold tier's place")
 """Why a move is repeated."""
 

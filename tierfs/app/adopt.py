@@ -51,7 +51,7 @@ _MARKS: Mapping[str, Callable[[str], object]] = {
 # Names of a place that are looked at: one listing of a bucket.
 _LOOKED_AT = 1000
 
-HEAD_LEFT = "before a gap in its segment: its system deletes the head"
+HEAD_LEFT = "before a gap in its segment: the other system deletes the head"
 
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
@@ -167,7 +167,7 @@ class Adopter:
                 assert self.kind is not None
                 _PLANNERS[self.kind](plan, storage, foreign, self.into)
         if not (plan.segments or plan.refused or plan.left_out or absent.any):
-            raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
+            raise NotFound(f"{names.printable(text)} is empty", remedy="check the URL and its prefix")
         with self._store.metadata.read() as txn:
             plan.segments = list(_as_stored(txn, plan))
             known = policies.foreign_at(txn, place.location)
@@ -223,8 +223,8 @@ class Adopter:
         kind = next((kind for kind, is_name in _MARKS.items() if any(map(is_name, listed))), OBJECTS)
         if self.kind not in (None, kind):
             raise InvalidRequest(
-                f"{names.printable(text)} is of {kind}, and a place before it of {self.kind}",
-                remedy="adopt one after the other, or name who wrote both: --as",
+                f"{names.printable(text)} is of {kind}, but an earlier place is of {self.kind}",
+                remedy="adopt them one by one, or give the program that wrote both: --as",
             )
         self.kind = kind
 
@@ -262,7 +262,9 @@ class Adopter:
             server, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
         prefix = key.removesuffix("/")
         if prefix and not is_relative(prefix):
-            raise InvalidRequest(f"{names.printable(text)}: tierfs cannot name keys with empty or dotted components")
+            raise InvalidRequest(
+                f"{names.printable(text)}: tierfs does not support keys with empty or dotted components"
+            )
         parent, _, last = prefix.rpartition("/")
         if self.kind in (OBJECTS, None) and last and not text.endswith("/"):
             single = _Place(self._location(server, parent), last)
@@ -287,7 +289,7 @@ class Adopter:
             raise NotFound(f"{names.printable(str(path))} does not exist")
         root, only = (real, "") if real.is_dir() else (real.parent, real.name)
         if only and self.kind not in (OBJECTS, None):
-            raise InvalidRequest(f"{names.printable(str(path))} is a file; a directory is adopted as a whole")
+            raise InvalidRequest(f"{names.printable(str(path))} is a file; only whole directories can be adopted")
         self._require_apart(root)
         return _Place(LocationRecord(id=_NO_ID, url=f"{FILE_SCHEME}{root}", writable=False), only)
 
@@ -301,7 +303,7 @@ class Adopter:
             if url.startswith(FILE_SCHEME):
                 own.append((self._store.path / url.removeprefix(FILE_SCHEME)).resolve())
         if any(root.is_relative_to(place) or place.is_relative_to(root) for place in own):
-            raise InvalidRequest(f"{names.printable(str(root))} holds files of this store, which are not foreign")
+            raise InvalidRequest(f"{names.printable(str(root))} contains files of this store, which are not foreign")
 
     @contextmanager
     def _connected(self, location: LocationRecord) -> Iterator[ChunkStorage]:

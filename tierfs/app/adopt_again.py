@@ -49,8 +49,8 @@ def require_places(adoptions: Iterable[Adopted]) -> None:
     single = next((adopted.only for adopted in adoptions if adopted.only), None)
     if single is not None:
         raise InvalidRequest(
-            f"{names.printable(single)} is one object; adoptions of places are repeated",
-            remedy="give --every with its directory or prefix",
+            f"{names.printable(single)} is one object; only adoptions of directories and prefixes are repeated",
+            remedy="use --every with its directory or prefix",
         )
 
 
@@ -68,7 +68,7 @@ def remember(store: Store, adopter: Adopter, adopted: Adopted, every_s: int) -> 
             raise Conflict(
                 f"{names.printable(place.url)} is adopted into {names.printable(directory_of(txn, old) or '')} as "
                 f"{old.layout} every {units.format_duration(old.every_s)} already",
-                remedy="stop that first: tierfs adopt --stop --into its directory",
+                remedy="stop that adoption first: tierfs adopt --stop --into its directory",
             )
         timer = AdoptionTimer(
             every_s=every_s,
@@ -145,7 +145,7 @@ class Readopter:
         with self._store.metadata.read() as txn:
             into = directory_of(txn, timer)
         if into is None:
-            log.info("%s is not adopted any more: its directory was removed", names.printable(location.url))
+            log.info("%s: adoption stopped: its directory was removed", names.printable(location.url))
             self._put(location, NOT_REPEATED)
             return
         # Here and not above: every mount and daemon looks for timers, and few have one.
@@ -161,7 +161,7 @@ class Readopter:
         adopter.adopt(adopted, _JOBS, Meter(unseen))
         changed = sum(outcome.state not in (State.ALREADY, State.FAILED) for outcome in adopted.outcomes)
         if changed:
-            log.info("%s: %d segments were adopted, or grew", names.printable(location.url), changed)
+            log.info("%s: %d segments were adopted or have grown", names.printable(location.url), changed)
         self._put(location, replace(timer, last_ms=self._store.clock.now_ms()))
         failed = [error for _, error in adopted.plan.refused]
         failed += [outcome.error for outcome in adopted.outcomes if outcome.error is not None]

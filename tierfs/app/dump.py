@@ -160,7 +160,7 @@ def _appearing(wanted: Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(wanted))
     if target.is_symlink() or (target.exists() and not target.is_file()):
         raise InvalidRequest(
-            f"{wanted} is not a file, and a backup would replace it", remedy="to write into it: tierfs backup -"
+            f"{wanted} is not a regular file, and a backup would replace it", remedy="to write into it: tierfs backup -"
         )
     temporary = target.with_name(f".{target.name}.{new_id()}")
     with map_os_errors(str(target)):

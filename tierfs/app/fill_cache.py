@@ -155,28 +155,28 @@ class CacheFiller:
             filled = {part.record.id for part in plan.wanted}
             missing = [part for part in newer.wanted if part.record.id not in filled]
             plan = newer
-        raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
+        raise Conflict("objects are replaced faster than the warm-up reads them", remedy="run it again")
 
     def _plan(self, targets: Sequence[Target]) -> FillPlan:
         room = room_bytes(self._directory, self._cache.stats.size_bytes, FREE_FLOOR_BYTES)
         plan = fill_plan.plan(self._store.metadata, targets, room)
         if plan.left_out_bytes and not plan.wanted:
             raise StorageFull(
-                f"disk cache {self._directory} has no room: its disk is full",
-                remedy="make room there, or name another disk with read.cache_directory",
+                f"disk cache {self._directory} has no space: its disk is full",
+                remedy="free space there, or set read.cache_directory to another disk",
             )
         return plan
 
     def _check(self) -> None:
         self._still_wanted()
         if self._cache.stats.state is CacheState.FAILED:
-            remedy = "see to its disk; mount again if a mount has it; then run it again"
+            remedy = "repair its disk; mount again if a mount uses it; then run the command again"
             raise Unavailable(f"disk cache {self._directory} failed", remedy=remedy)
 
     def _not_kept(self, held: int, wanted: int) -> TierfsError:
         kept = f"disk cache {self._directory} kept {held} of {wanted} bytes"
         if self._cache.stats.state is CacheState.FULL_DISK:
-            return StorageFull(f"{kept}: its disk is full", remedy="make room there, then run it again")
+            return StorageFull(f"{kept}: its disk is full", remedy="free space there, then run the command again")
         return Unavailable(kept, remedy="run it again")
 
 
@@ -247,8 +247,8 @@ def _mount_with(store: Store, directory: Path) -> Path:
             remedy=f"{SILENT_REMEDY} {silent}",
         )
     raise Conflict(
-        f"disk cache {directory} is in use by another process, and no mount of this store fills it on request",
-        remedy="wait until another warmup ends, run it where the mount is, or mount again after an upgrade",
+        f"disk cache {directory} is in use by another process, and it is not a mount of this store that could fill it",
+        remedy="wait until the other warmup ends, run the command where the mount is, or mount again after an upgrade",
     )
 
 
@@ -266,9 +266,9 @@ def _require_cache(store: Store) -> Path:
     read = store.settings.read
     if read.cache_bytes == 0:
         raise InvalidRequest(
-            "the disk cache is switched off: read.cache_bytes is 0",
-            remedy="switch it on: tierfs config read.cache_bytes=100GiB",
+            "the disk cache is disabled: read.cache_bytes is 0",
+            remedy="enable it: tierfs config read.cache_bytes=100GiB",
         )
     if slots_within(read.cache_bytes) == 0:
-        raise InvalidRequest(f"the disk cache holds nothing: read.cache_bytes is {read.cache_bytes}")
+        raise InvalidRequest(f"the disk cache is too small: read.cache_bytes is {read.cache_bytes}")
     return store.paths.cache(read.cache_directory)

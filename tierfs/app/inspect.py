@@ -45,7 +45,7 @@ def inspect(wanted: str, store: Store | None, server: Server) -> object_headers.
             return object_headers.header_of(storage, name)
         except NotFound as exc:
             if name == wanted and Path(wanted).is_file():
-                raise NotFound(str(exc), remedy=f"for the file here: tierfs inspect {as_word(f'./{wanted}')}") from exc
+                raise NotFound(str(exc), remedy=f"for the local file: tierfs inspect {as_word(f'./{wanted}')}") from exc
             raise
 
 
@@ -62,8 +62,8 @@ def _opened(wanted: str, store: Store | None, server: Server) -> Iterator[tuple[
             yield storage, name
     elif store is None:
         raise InvalidRequest(
-            f"{printable(wanted)} is no file here, and no store was named",
-            remedy="name its store with --store, or give the URL of the object",
+            f"{printable(wanted)}: no such file, and no --store given",
+            remedy="give its store with --store, or the URL of the object",
         )
     else:
         location_id = store.cold_location_id
@@ -77,7 +77,7 @@ def _of_url(url: str, store: Store | None, server: Server) -> tuple[LocationReco
     scheme, _, rest = url.partition(_URL)
     bucket, _, key = rest.partition("/")
     if not key:
-        raise InvalidRequest(f"{printable(url)} names no object", remedy=f"write {scheme}{_URL}BUCKET/KEY")
+        raise InvalidRequest(f"{printable(url)} is not the URL of an object", remedy=f"write {scheme}{_URL}BUCKET/KEY")
     name = object_headers.known_suffix(key) or key.rpartition("/")[2]
     prefix = key.removesuffix(name).removesuffix("/")
     place = f"{scheme}{_URL}{bucket}/{prefix}".removesuffix("/")
@@ -99,8 +99,8 @@ def _of_file(file: Path) -> tuple[Path, str]:
     """Split the path of a file into the root of a cold tier and the object's name in it."""
     path = str(file.absolute())
     if not file.is_file():
-        kind = "a directory" if file.is_dir() else "no file"
+        kind = "a directory" if file.is_dir() else "not a file"
         remedy = f"see: tierfs check --help, or ls {as_word(path)}" if file.is_dir() else None
-        raise NotFound(f"{printable(path)} is {kind}, and no object", remedy=remedy)
+        raise NotFound(f"{printable(path)} is {kind}, so not an object", remedy=remedy)
     name = object_headers.known_suffix(path.lstrip("/")) or file.name
     return Path(path.removesuffix(f"/{name}") or "/"), name

@@ -160,7 +160,7 @@ class LedgerVerifier:
     def _compare_bytes(self, record: ObjectRecord, part: FoundPart) -> None:
         if (record.payload_start, record.length) != (part.payload_start, part.length):
             raise DataLoss(
-                f"{printable(record.name)} holds {part.length} bytes of payload, its record says {record.length}"
+                f"{printable(record.name)} has {part.length} bytes of payload, its record says {record.length}"
             )
         if record.crc32c in (None, part.crc32c):
             return
@@ -169,7 +169,7 @@ class LedgerVerifier:
         bad = [index for index, (crc, other) in enumerate(zip(stored, part.grid, strict=False)) if crc != other]
         at = record.payload_start + (bad[0] if bad else 0) * CRC_BLOCK_BYTES
         blocks = f"{len(bad)} blocks of {CRC_BLOCK_BYTES >> 10} KiB differ, the first at byte {at} of the ledger"
-        raise DataLoss(f"{printable(record.name)}: its payload is not what it was: {blocks}")
+        raise DataLoss(f"{printable(record.name)}: its payload has changed: {blocks}")
 
 
 def _is_streaming(cold: _Cold) -> bool:
@@ -190,13 +190,15 @@ def _check_objects(
         what = f"{printable(data.name)} has {data.length_bytes} bytes"
         raise DataLoss(f"{what}, its record says {record.stored_bytes}")
     if data.etag != record.etag:
-        warnings.add(f"{printable(data.name)} was copied or written again: it has another ETag now")
+        warnings.add(f"{printable(data.name)} was copied or rewritten: its ETag has changed")
     for stored in (data, index):
         if stored is None:
             continue
         metadata = ledger_objects.metadata_beside(storage, stored.name) if in_files else stored.metadata
         if metadata is None:
-            warnings.add(f"{printable(stored.name)}: its format version is unknown, as no metadata lie beside it")
+            warnings.add(
+                f"{printable(stored.name)}: its format version is unknown, because its metadata file is missing"
+            )
         else:
             object_keys.check_version(metadata, stored.name)
 
@@ -211,9 +213,9 @@ def _first_and_count(
         section = decoded.section(ledger_id)
         return section.entries[0].first_entry_id if section.entries else 0, section.info.entries or None
     if [entry.part_id for entry in decoded.entries] != [*range(FIRST_PART_ID, FIRST_PART_ID + len(decoded.entries))]:
-        warnings.add(f"{name}: its parts are not numbered from {FIRST_PART_ID} on")
+        warnings.add(f"{name}: the numbers of its parts do not start at {FIRST_PART_ID}")
     if decoded.metadata.length != length:
-        warnings.add(f"{name}: it gives its ledger {decoded.metadata.length} bytes, the store {length}")
+        warnings.add(f"{name}: the ledger has {decoded.metadata.length} bytes by its index, {length} in the store")
     return 0, decoded.metadata.readable_last_entry_id + 1
 
 

@@ -103,7 +103,7 @@ async def _fill_on_request(server: RequestServer, poll_s: float) -> None:
             if server.may_have_next:
                 await trio.to_thread.run_sync(server.serve)
         except Exception:
-            log.exception("warm-up requests cannot be served; the next try is in %g s", _AGAIN_S)
+            log.exception("cannot serve warm-up requests; next attempt in %g s", _AGAIN_S)
             await trio.sleep(_AGAIN_S)
 
 
@@ -125,11 +125,11 @@ def _ask(storage: ChunkStorage) -> None:
     try:
         next(storage.list(JOURNAL_PREFIX), None)
     except Closed:
-        log.debug("the mount ended before the cold tier answered")
+        log.debug("the mount stopped before the cold tier responded")
     except TierfsError as exc:
-        log.warning("the cold tier does not answer: %s", exc)
+        log.warning("the cold tier does not respond: %s", exc)
     except Exception:
-        log.exception("asking the cold tier for its journal")
+        log.exception("reading the journal from the cold tier")
 
 
 def described_settings(store: Store) -> str:

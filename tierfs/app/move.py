@@ -62,7 +62,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
         store_ownership.require_owner(txn.store)
     after = place.moved(before, wanted)
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
-        raise InvalidRequest(f"the cold tier is at {policies.told(before)} already")
+        raise InvalidRequest(f"the cold tier is already at {policies.told(before)}")
     with place.changing(store.paths, store.clock):
         with ExitStack() as stack:
             bare = stack.enter_context(closing(_connected(store, after)))
@@ -95,7 +95,7 @@ def _connected(store: Store, after: LocationRecord) -> ChunkStorage:
     try:
         return place.connected(after, store.path, store.settings.cold)
     except NotFound as exc:
-        raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
+        raise NotFound(str(exc), remedy="create the directory, or mount its disk, first") from exc
 
 
 def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
@@ -114,8 +114,8 @@ def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
 
 def _same_place(before: LocationRecord, after: LocationRecord) -> InvalidRequest:
     return InvalidRequest(
-        f"{policies.told(after)} is {policies.told(before)} under another name: what is put there is seen here",
-        remedy="name another place; for the cold tier to have the other name: tierfs config cold.url=...",
+        f"{policies.told(after)} is the same place as {policies.told(before)}, under another address",
+        remedy="choose another place; to change only the address: tierfs config cold.url=...",
     )
 
 
@@ -162,8 +162,9 @@ class _Moving:
         worse = [part for part in still if any(ranges.subtract(bad[part], bad_before.get(part, ())))]
         if lost := [*copied, *worse]:
             raise DataLoss(
-                f"{printable(lost[0].object_name)} is not in {self._target!r} what it is in {self._origin!r}",
-                remedy="check both places, mend the present one (tierfs check --read --repair), and run it again",
+                f"{printable(lost[0].object_name)} differs between {self._target!r} and {self._origin!r}",
+                remedy="check both places, repair the current one (tierfs check --read --repair), and run the "
+                "command again",
             )
         return sorted(kept)
 
@@ -177,7 +178,7 @@ class _Moving:
             if checked.bad:
                 bad.setdefault(part, []).extend(checked.bad)
             if shown:
-                self._proved(checked.piece.range.length_bytes, f"proving {part.object_name}")
+                self._proved(checked.piece.range.length_bytes, f"verifying {part.object_name}")
         return bad
 
     def _there(self, location_id: LocationId) -> ChunkStorage:

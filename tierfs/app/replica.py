@@ -36,15 +36,13 @@ def refresh(store: Store, report: OnProgress = unseen) -> Refreshed:
     Raises InvalidRequest for a store that is none, HeldElsewhere, saying so, when another process does it by itself.
     """
     if not store.is_replica:
-        raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
+        raise InvalidRequest("this store is not a replica: it owns its bucket, so there is nothing to fetch")
     try:
         with lock.hold(store.paths.holder, store.clock):
             return follower_of(store).refresh(report)
     except HeldElsewhere as exc:
         every_s = store.settings.background.replica_refresh_s
-        raise HeldElsewhere(
-            str(exc), remedy=f"nothing is to be done: it follows the bucket, every {every_s:g} s"
-        ) from exc
+        raise HeldElsewhere(str(exc), remedy=f"nothing to do: it updates the replica every {every_s:g} s") from exc
 
 
 def follower_of(store: Store) -> Follower:
@@ -124,6 +122,6 @@ def _replica_path(choice: ColdChoice) -> Path:
     try:
         osio.private_directory(root)
     except PermissionError as exc:
-        text = f"{root} is no place for a replica: {exc.strerror}"
-        raise PermissionDenied(text, remedy="remove it, or set TMPDIR to a directory of your own") from exc
+        text = f"{root} cannot be used for a replica: {exc.strerror}"
+        raise PermissionDenied(text, remedy="remove it, or set TMPDIR to your own directory") from exc
     return root / key

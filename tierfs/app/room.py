@@ -108,7 +108,7 @@ class Room:
                 return False
             self._evictions += freed > 0
         if freed:
-            self._tells.note(f"the local disk is full: {freed >> 20} MiB that are cold were evicted")
+            self._tells.note(f"the local disk is full: evicted {freed >> 20} MiB of cold bytes")
         return freed > 0
 
     def _warn_once(self, text: str) -> None:

@@ -32,8 +32,8 @@ def open_source(
     where = where or os.environ.get(STORE_VARIABLE)
     if not where:
         raise InvalidRequest(
-            "no store is named",
-            remedy=f"name it with the option store, or set {STORE_VARIABLE}: a directory or s3://B/P",
+            "no store is given",
+            remedy=f"set the option store, or {STORE_VARIABLE}: a directory or s3://B/P",
         )
     if "://" not in where:
         return open_store(Path(where))
@@ -52,7 +52,7 @@ def split_url(text: str) -> tuple[str | None, str]:
         return None, path
     store = store_of(path)
     if store is None:
-        raise NotFound(f"no part of {text} is a store", remedy="write tierfs:///STORE/NAME, or give the option store")
+        raise NotFound(f"no part of {text} is a store", remedy="write tierfs:///STORE/NAME, or set the option store")
     return store, below(store, path) or ""
 
 

@@ -196,7 +196,7 @@ def test_a_commit_that_the_journal_does_not_name_fails_and_its_repeat_is_safe(
 def test_a_commit_that_is_acknowledged_locally_does_not_wait(
     store: app.Store, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("version 1 of nightly is committed, and the bucket's journal does not name it yet: 503")
+    expected_warnings.append("version 1 of nightly is committed, but not yet in the bucket's journal: 503")
     job, uploaded = upload_of(store)
     with silent_journal(store, monkeypatch):
         done = driver.commit(store, job, uploaded, 1, acknowledge=Acknowledge.LOCAL)

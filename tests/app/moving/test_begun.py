@@ -400,7 +400,7 @@ def test_an_address_is_not_recorded_while_objects_are_made_faster_than_they_are_
         on_disk.cold_work().offload(name, quiet)
 
     monkeypatch.setattr(cold_identity, "examine", examined)
-    with pytest.raises(Conflict, match="faster than they are looked for"):
+    with pytest.raises(Conflict, match="faster than they are checked"):
         change(on_disk, tmp_path / "same")
 
 

@@ -178,7 +178,7 @@ def test_a_mount_point_without_its_disk_gets_no_note(store: Path, tmp_path: Path
     cold.rename(tmp_path / "away")
     cold.mkdir()
     done = tierfs("offload", store=store, check=False)
-    assert (done.code, "no note there tells of the new place" in done.err) == (0, True), done
+    assert (done.code, "has no note of the new place" in done.err) == (0, True), done
     assert list(cold.rglob("*")) == []
     require_clean(store)
 
@@ -228,7 +228,7 @@ def test_a_note_that_could_not_be_put_is_put_by_the_next_holder(
 def test_a_place_that_is_gone_is_asked_once(
     scripted: TestStore, cold: ScriptedStorage, target: ScriptedStorage, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("no note there tells of the new place")
+    expected_warnings.append("has no note of the new place")
     cold.fail("put", Unavailable("away"), on=range(1, 1000), of="journal/moved-")
     switch(scripted)
     scripted.cold, scripted.elsewhere = KeptOpen(target), cold

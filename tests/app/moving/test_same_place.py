@@ -109,7 +109,7 @@ def test_a_directory_that_is_no_other_place_is_refused(
 def test_a_directory_that_is_missing_is_not_made(store: Path, tmp_path: Path) -> None:
     """It may be that of a disk that is not mounted."""
     done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
-    assert (done.code, "make the directory, or mount its disk" in done.err) == (3, True), done
+    assert (done.code, "create the directory, or mount its disk" in done.err) == (3, True), done
 
 
 @pytest.mark.parametrize("ending", ["", "/"])

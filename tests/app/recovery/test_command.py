@@ -55,7 +55,7 @@ def test_a_killed_recovery_leaves_no_store_and_is_started_again(cold: Path, tmp_
     done = subprocess.run([sys.executable, "-c", killed, *words], check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done
     assert tierfs("ls", store=store, check=False).code == 3
-    assert "killed left it" in recover(cold, store, code=2).err
+    assert "recover that was killed" in recover(cold, store, code=2).err
     shutil.rmtree(store)
     assert recover(cold, store, "--json").json["store_epoch"] == 3
     assert tierfs("cat", "a/s", store=store).out == DATA.decode(errors="replace")

@@ -378,7 +378,7 @@ def test_what_does_not_fit_is_listed(cold: MemoryStorage, tmp_path: Path) -> Non
         put(cold, "s", 24, b"efgh", {"name": "Li4="}, named=False): "impossible segment",
     }
     cold.put("segments/stranger", BufferSource(b"x"))
-    wrong["segments/stranger"] = "say that tierfs wrote it"
+    wrong["segments/stranger"] = "nor its metadata are of tierfs"
     with rebuilt(tmp_path / "new", cold) as found:
         assert set(found.left) == set(wrong)
         for name, why in wrong.items():
@@ -414,7 +414,7 @@ def test_a_mark_of_which_there_is_no_object_stops_a_recovery_before_anything_is_
 ) -> None:
     put(cold, "s", 0, b"abcd")
     cold.put(MARK_NAME, BufferSource(b'{"store": "%s"}' % (b"6" * 32)))
-    wrong = pytest.raises(WrongColdTier, match="no object there is of that store")
+    wrong = pytest.raises(WrongColdTier, match="no object there belongs to that store")
     with wrong as refused, rebuilt(tmp_path / "new", cold):
         pass
     assert "remove tierfs-store" in (refused.value.remedy or "")

@@ -260,7 +260,7 @@ def test_a_ledger_that_nothing_proves_to_be_ours_is_listed(store: TestStore, tmp
     copy_tier(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert (set(found.rebuilt), set(found.left)) == (set(), {ledger_names(store)[0]})
-        said = copy if harm == "copy damaged" else "nothing says that this store wrote it"
+        said = copy if harm == "copy damaged" else "no sign that this store wrote it"
         assert said in found.left[ledger_names(store)[0]]
 
 

@@ -37,7 +37,7 @@ KINDS = {
     f"journal/{1:020}": "journal entry",
     f"journal/checkpoint-{1:020}": "checkpoint",
     f"journal/checkpoint-{1:020}.part-{'0' * 32}-000000": "part of a checkpoint",
-    "epochs/0000000002": "beginning of an epoch",
+    "epochs/0000000002": "start of an epoch",
     "tierfs-store": "mark of a store",
     f"uploads/{JOB}/manifest-{'0' * 32}-000000": "part of a distributed write",
     f"dumps/7-{'0' * 32}": "dump of a segment",
@@ -103,7 +103,7 @@ def test_what_contradicts_itself_is_told(full: TestStore) -> None:
     full.cold.put(cut, BufferSource(b"12345678"), metadata=dict(chunk.metadata))
     assert header_of(full.cold, cut).wrong == [
         "its name says 9 bytes, and it has 8",
-        "its metadata say end 8, its name says 9",
+        "its metadata has end 8, its name has 9",
     ]
     pack = headers(full.cold)["pack"].name
     full.cold.put(pack, BufferSource(b"no pack"), create_only=False)
@@ -195,11 +195,11 @@ def test_names_reach_the_terminal_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("journal/1",), 2, "is no file here, and no store was named"),
-        (("s3://bucket",), 2, "names no object"),
+        (("journal/1",), 2, ": no such file, and no --store given"),
+        (("s3://bucket",), 2, "is not the URL of an object"),
         (("ftp://host/a",), 2, "serves ftp://"),
-        (("/",), 3, "is a directory, and no object"),
-        (("/no/such",), 3, "is no file, and no object"),
+        (("/",), 3, "is a directory, so not an object"),
+        (("/no/such",), 3, "is not a file, so not an object"),
     ],
 )
 def test_what_is_no_object_is_refused(words: tuple[str, ...], code: int, told: str) -> None:

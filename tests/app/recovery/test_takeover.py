@@ -131,7 +131,7 @@ def test_an_owner_that_writes_while_its_objects_are_read_is_told_of(directory_ow
             directory_owner.offload()
 
     found = recover_from_objects(tmp_path / "new", choice, write_once, lambda _: None)
-    assert "another host used the bucket, and can only read it now" in found.warnings[0]
+    assert "another host used the bucket, and can now only read it" in found.warnings[0]
     with pytest.raises(Fenced):
         directory_owner.append("s", b"ijkl"), directory_owner.offload()
     again = recover_from_objects(tmp_path / "again", choice, quiet, lambda _: None)

@@ -65,7 +65,7 @@ def test_of_two_writers_at_once_the_one_that_was_replaced_gives_way(
 def test_init_status_and_doctor_call_it_by_its_name(replaces: None, tmp_path: Path) -> None:
     store = tmp_path / "store"
     done = tierfs("init", "--cold-url", f"local://{tmp_path}/cold", store=store, check=False)
-    assert (done.code, "only an advisory lease keeps two owners apart" in done.err) == (0, True)
+    assert (done.code, "only an advisory lease prevents two owners" in done.err) == (0, True)
     assert "advisory lease" in tierfs("status", store=store).out
     assert "advisory lease" in tierfs("doctor", store=store, check=False).out
     tierfs("-q", "append", "a", store=store, stdin=b"x")

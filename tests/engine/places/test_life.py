@@ -183,7 +183,7 @@ def test_a_configuration_that_its_client_refuses_is_told(tmp_path: Path, monkeyp
 
 
 def test_options_of_s3_are_refused(tmp_path: Path) -> None:
-    assert "they are of S3" in refusal(tmp_path, "init", "--cold-url", "webhdfs://host/x", "--region", "eu").err
+    assert "these are for S3" in refusal(tmp_path, "init", "--cold-url", "webhdfs://host/x", "--region", "eu").err
     url = ("init", "--cold-url", "webhdfs://host/x", "--endpoint-url", "http://x")
     assert "takes no endpoint URL" in refusal(tmp_path, *url).err
     assert "needs --bucket" in refusal(tmp_path, "init", "--cold-url", "webhdfs://host/x", "--create-bucket").err

@@ -36,7 +36,7 @@ def test_s3_that_cannot_be_used(tmp_path: Path, moto_bucket: Bucket, monkeypatch
     refused(fails("init", "--bucket", "s3://no-such-bucket/p", *url, store=store), 3, "no-such-bucket")
     refused(fails("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", "http://127.0.0.1:9", store=store), 11)
     tierfs("-q", "init", "--bucket", f"s3://{bucket}/p", *url, store=tmp_path / "first")
-    refused(fails("init", "--bucket", f"s3://{bucket}/p", *url, store=store), 5, "holds a tierfs store already")
+    refused(fails("init", "--bucket", f"s3://{bucket}/p", *url, store=store), 5, "already contains a tierfs store")
     assert not store.exists()
 
 

@@ -24,7 +24,7 @@ from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.tables import LOCATIONS
 
-_ADVISORY = "two owners of one bucket are not kept apart"
+_ADVISORY = "two owners of one bucket are not prevented"
 
 
 def take_over(first: Path, second: Path) -> None:
@@ -38,9 +38,7 @@ def take_over(first: Path, second: Path) -> None:
         storage.close()
 
 
-@pytest.mark.parametrize(
-    ("url", "text"), [("", "only an advisory lease keeps two owners apart"), ("s3://b/p", _ADVISORY)]
-)
+@pytest.mark.parametrize(("url", "text"), [("", "only an advisory lease prevents two owners"), ("s3://b/p", _ADVISORY)])
 def test_a_server_without_create_only_is_told_of_everywhere(store: Path, url: str, text: str) -> None:
     with app.open_store(store) as opened, opened.metadata.write() as txn:
         location = opened.cold_location

@@ -100,7 +100,7 @@ def test_a_replica_says_that_it_may_not_look_for_the_objects(store: Path, theirs
     replica = tmp_path / "replica"
     tierfs("-q", "replica", "--cold-dir", store / "cold", store=replica)
     looked = tierfs("check", NAME, store=replica, check=False)
-    assert "not reachable" in looked.out or theirs.url in looked.out, looked.out
+    assert "not accessible" in looked.out or theirs.url in looked.out, looked.out
     assert "does not answer" in tierfs("check", store=replica).out
 
 
@@ -114,7 +114,7 @@ def test_a_store_without_a_cold_tier_checks_the_objects_it_adopted(tmp_path: Pat
     done = tierfs("check", store=store, check=False)
     assert (done.code, "in/a: object a: it is missing" in done.out) == (74, True), done.out
     (root / "b").unlink()
-    assert "not reachable" in tierfs("check", store=store, check=False).out
+    assert "not accessible" in tierfs("check", store=store, check=False).out
 
 
 def test_a_place_of_empty_ledgers_alone_that_is_away(store: Path, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_place_of_empty_ledgers_alone_that_is_away(store: Path, tmp_path: Path
     root.rename(tmp_path / "unmounted")
     root.mkdir()
     done = tierfs("check", store=store, check=False)
-    assert ("missing" in done.out, "it has none of its 1 object" in done.out) == (False, True), done.out
+    assert ("missing" in done.out, "all of its 1 object are missing" in done.out) == (False, True), done.out
     root.rmdir()
     assert "does not answer" in tierfs("check", store=store).out
 
@@ -151,7 +151,7 @@ def test_objects_that_were_written_again_are_recorded(store: Path, tmp_path: Pat
     tierfs(*words, store=store)
     (root / EMPTY.key).rename(root / "old")  # kept, so that the new one has another inode
     (root / EMPTY.key).write_bytes(EMPTY.data)
-    assert "it has another ETag now" in tierfs("ledger", "verify", "in", store=store).out
+    assert "its ETag has changed" in tierfs("ledger", "verify", "in", store=store).out
     again = [tierfs(*words, store=store).json["segments"][0]["state"] for _ in range(2)]
     assert again == ["taken back", "already adopted"]
     assert "ok  " in tierfs("ledger", "verify", "in", store=store).out

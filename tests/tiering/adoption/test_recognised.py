@@ -57,7 +57,7 @@ def test_places_of_two_kinds_are_refused_together(tmp_path: Path, store: Path) -
     places = [place(tmp_path / kind, PLACES[kind]) for kind in ("rocketmq", "objects")]
     done = tierfs("adopt", *places, "--into", "in", store=store, check=False)
     assert done.code == 2
-    assert "is of objects, and a place before it of rocketmq" in done.err
+    assert "is of objects, but an earlier place is of rocketmq" in done.err
     assert tierfs("ls", store=store).out == ""
 
 

@@ -53,7 +53,7 @@ def hole(store: TestStore, name: str) -> Finding:
 def test_only_what_another_copy_mends_is_said_to_need_one(store: TestStore) -> None:
     findings = [Finding(Kind.RECORD, Severity.DAMAGE, "x", "damaged", remedy=one) for one in (RECOVER, UNREACHABLE)]
     damaged, away = mended(store, findings)
-    assert damaged.left == f"only by another copy: {RECOVER}"
+    assert damaged.left == f"only another copy can repair it: {RECOVER}"
     assert away.left is None  # nothing was tried; its own remedy is shown
 
 
@@ -61,10 +61,10 @@ def test_the_remedy_of_an_error_is_told(store: TestStore) -> None:
     store.append("s", b"abcd")
 
     def refuse() -> ChunkStorage | None:
-        raise WrongColdTier("it holds no journal of this store", remedy="mount it")
+        raise WrongColdTier("it has no journal of this store", remedy="mount it")
 
     (done,) = mended(store, [hole(store, "s")], refuse)
-    assert done.left == "it holds no journal of this store; mount it"
+    assert done.left == "it has no journal of this store; mount it"
 
 
 def test_a_chunk_with_bad_blocks_in_several_pieces_is_mended_at_once(store: TestStore) -> None:

@@ -206,7 +206,7 @@ def test_an_adopted_place_that_is_not_mounted_is_one_finding_and_nothing_is_lost
     theirs.mkdir()
     said, summary = fsck(path, deep=True)
     assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
-    assert "not reachable" in said[0].finding.message
+    assert "not accessible" in said[0].finding.message
     assert (summary.lost, summary.mended) == (0, 0)
     with open_store(path) as store:
         assert [found.marked for found in verify(store, "", unseen)] == [0, 0, 0]

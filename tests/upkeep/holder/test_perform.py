@@ -218,11 +218,11 @@ def test_a_verb_that_the_holder_does_not_know_is_an_error_of_the_command(store: 
     command = Command(store, "s", Verb("sublimate", OFFLOAD.run, OffloadReport))
     served(store, command)
     assert isinstance(command.error, InvalidRequest)
-    assert "does not know 'sublimate'" in str(command.error)
+    assert "does not support 'sublimate'" in str(command.error)
 
 
 def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -> None:
-    with pytest.raises(Conflict, match="no process holds"):
+    with pytest.raises(Conflict, match="the store has no holder"):
         request(store, OFFLOAD, "s")
     with hold(store.paths.holder, store.clock):
         with pytest.raises(NotFound):
@@ -274,13 +274,13 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 def named_in(log: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in log.records if "has not answered" in record.getMessage()]
+    return [record.getMessage() for record in log.records if "no response for" in record.getMessage()]
 
 
 def test_a_holder_that_takes_no_request_is_named_once(
     store: TestStore, looks: Looks, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("has not answered")
+    expected_warnings.append("no response for")
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.ask()
@@ -289,7 +289,7 @@ def test_a_holder_that_takes_no_request_is_named_once(
         for _ in range(3):
             looks.let_pass(requests.ANSWER_S)
             assert len(named_in(caplog)) == 1
-        assert f"the store is held by process {os.getpid()} on " in named_in(caplog)[0]
+        assert f"the store is locked by process {os.getpid()} on " in named_in(caplog)[0]
     looks.end()
     command.join(30)
     assert command.result == DONE
@@ -359,7 +359,7 @@ def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
         with stopped(pid), error.open("wb") as stderr:
             streams = (os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY), stderr.fileno())
             command = forked.start("tierfs", ["offload", "s"], os.environ, streams)
-            assert eventually(lambda: "has not answered" in error.read_text(), 20)
+            assert eventually(lambda: "no response for" in error.read_text(), 20)
             with pytest.raises(subprocess.TimeoutExpired):
                 command.wait(0.1)
         assert command.wait(30) == 0

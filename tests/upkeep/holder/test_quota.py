@@ -24,7 +24,7 @@ def kinds(store: TestStore, name: str, *, held: bool) -> list[Wait]:
 @pytest.fixture
 def refused(expected_warnings: list[str]) -> None:
     """The holder logs once that the quota keeps something out."""
-    expected_warnings.append("quota failed: the cold tier holds .* of .* .cold.quota_bytes.: no room for 8 B more")
+    expected_warnings.append("quota failed: the cold tier has .* of .* .cold.quota_bytes.: no room for 8 B more")
 
 
 @pytest.mark.usefixtures("refused")
@@ -43,7 +43,7 @@ async def test_the_holder_waits_for_room_and_evicts_meanwhile(store: TestStore, 
         assert "8 B of 10 B (cold.quota_bytes)" in row.error
         assert kinds(store, "b", held=True) == [Wait.QUOTA]
         report = store_status(store.metadata, store.files, store.paths.holder, store.path)
-        assert any("nothing is offloaded, and this disk fills; raise it" in text for text in report.warnings)
+        assert any("offloading is paused; the local disk will fill up; raise it" in text for text in report.warnings)
         assert {reason.kind for reason in report.backlog.reasons} == {Wait.QUOTA}
         await trio.sleep(5 * MINUTE_S)
         assert_layout(store, "a", local=[], cold=[8])

@@ -254,7 +254,7 @@ def test_an_end_that_is_written_late_does_not_remove_the_next_failure(
 def test_a_note_that_cannot_be_written_keeps_nobody_from_holding(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("others will not see which process holds the store")
+    expected_warnings.append("other processes cannot see which process has the store locked")
 
     def refuse(fd: int, data: bytes, offset: int) -> int:
         raise OSError(number, os.strerror(number))

@@ -75,13 +75,13 @@ STATES: dict[str, Callable[[TestStore], object]] = {
     "unpublished": unpublished,
     "alone": without_cold_tier,
 }
-DUE = "it is due, and done next"
+DUE = "it is due, and runs next"
 FAILED = "it failed, 3 so far: no answer"
 OF_D = r"\(directory d\)"
 ROOM = "until the disk needs room"
 SIZE = "offload_after=off offload_above_bytes=1GiB"
-UNPUBLISHED = "the bucket's journal does not name the cold copy yet"
-NOBODY = "it is due, and nobody does it: tierfs mount, or tierfs daemon"
+UNPUBLISHED = "the cold copy is not in the bucket's journal yet"
+NOBODY = "it is due, but no holder is running: tierfs mount, or tierfs daemon"
 REASONS = [
     # state, policies and failures; time that has passed; the kind, the words, and until when
     ("complete", "", 0, Wait.DUE, DUE, 0),
@@ -97,7 +97,7 @@ REASONS = [
         f"offload_after = off {OF_D}: {ROOM}, offload_above_bytes = 1GiB {OF_D}, or tierfs offload",
         0,
     ),
-    ("complete", f"!{PACK}", 0, Wait.FAILED, f"small objects wait, which {FAILED[3:]}", 77),
+    ("complete", f"!{PACK}", 0, Wait.FAILED, f"small objects wait after a failure{FAILED[9:]}", 77),
     ("complete", "!offload {id} 0", 0, Wait.FAILED, FAILED, 77),
     ("complete", "!offload {id} 1000", 0, Wait.DUE, DUE, 0),
     ("complete", "!consolidate {id}", 0, Wait.DUE, DUE, 0),

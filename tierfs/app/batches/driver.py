@@ -168,7 +168,7 @@ def _try_to_publish(store: Store, sequence: int, what: str) -> bool:
     except TierfsError as exc:
         failed = exc
     if failed is not None:
-        log.warning("%s is committed, and the bucket's journal does not name it yet: %s", what, failed)
+        log.warning("%s is committed, but not yet in the bucket's journal: %s", what, failed)
     return _is_published(store, sequence)
 
 

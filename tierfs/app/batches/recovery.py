@@ -26,8 +26,8 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.batches import Versions
 
-_NOT_COMMITTED = "no commit that is known names it"
-_NOT_MARKED = "job {job} was not committed as far as the bucket tells: it has no marker"
+_NOT_COMMITTED = "no known commit refers to it"
+_NOT_MARKED = "job {job} has no commit marker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def batch_objects(
         for candidate in sorted(chosen.values(), key=lambda each: each.offset):
             yield from _read(path, candidate)
         for candidate in lost:
-            why = f"version {candidate.version[-1]} was committed by another job too"
+            why = f"version {candidate.version[-1]} was also committed by another job"
             yield from (LeftOver(row.name, why) for row in _read(path, candidate))
     finally:
         path.unlink(missing_ok=True)
@@ -137,7 +137,7 @@ def _look(
                 listed += (uploaded.name for uploaded in segment.objects)
                 rows += _described(head, segment, data)
         if len(set(listed)) < len(listed):
-            raise DataLoss("its manifest gives the bytes of an object to several segments")
+            raise DataLoss("its manifest assigns the bytes of an object to several segments")
     except DataLoss as exc:
         return None, [], [*(LeftOver(name, str(exc)) for name in data), *left]
     named = {row.name for row in rows}
@@ -174,7 +174,7 @@ def _described(
         start, at = at, at + uploaded.length
         stored = present.get(uploaded.name)
         if at > untrusted.MAX_OFFSET or not uploaded.length:
-            raise DataLoss("its manifest names an impossible range")
+            raise DataLoss("its manifest contains an impossible range")
         if stored is None or stored.length_bytes != uploaded.length:
             continue
         described = FoundObject(

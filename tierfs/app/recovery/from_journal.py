@@ -75,7 +75,7 @@ class Rebuilder:
         """
         if not listing.last_slot:
             raise NotFound(
-                f"{self.location.url} holds no journal",
+                f"{self.location.url} has no journal",
                 remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}",
             )
         warnings: list[str] = []
@@ -83,7 +83,7 @@ class Rebuilder:
             try:
                 return self._rebuild_from(listing, slot, tuple(warnings))
             except _Unusable as exc:
-                warnings.append(f"checkpoint {slot} cannot be used, so the one before it is: {exc}")
+                warnings.append(f"checkpoint {slot} cannot be used, so the previous one is used: {exc}")
                 log.info("%s", warnings[-1])
         try:
             return self._rebuild_from(listing, 0, tuple(warnings))
@@ -115,7 +115,7 @@ class Rebuilder:
             return reader.read_manifest(self.storage, listing.checkpoints[slot])
         if listing.epoch:
             first = slot_name(min(listing.slots))
-            raise DataLoss(f"{first} begins a recovery from objects that has not written its checkpoint")
+            raise DataLoss(f"{first} starts a recovery from objects that has not written its checkpoint")
         return None
 
     def _from_checkpoint(self, listing: JournalListing, manifest: pb.CheckpointManifest | None) -> MetadataStore:
@@ -191,7 +191,7 @@ def _way_out(error: DataLoss) -> str:
 
 def _checked_id(store_id: str) -> str:
     if not _STORE_ID.fullmatch(store_id):
-        raise DataLoss(f"the journal names no store: {printable(store_id)!r}")
+        raise DataLoss(f"the journal has no valid store id: {printable(store_id)!r}")
     return store_id
 
 

@@ -52,8 +52,8 @@ _UNSEEN_OWNERS = 16
 _BATCHES_PER_COMMIT = 1000
 
 _CHANGED = (
-    "objects were written or deleted while they were read: another host used the bucket, and can only read it now; "
-    "to include its changes, recover from the objects once more, into another directory"
+    "objects were written or deleted while they were read: another host used the bucket, and can now only read it; "
+    "to include its changes, recover from the objects again, into another directory"
 )
 
 _UNCOMPARED = "whether objects were written or deleted while they were read is unknown: "
@@ -255,7 +255,9 @@ class Rebuilding:
         cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
         self._meter(0, group.path, 1)
         listed.left += damaged
-        listed.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
+        listed.left += [
+            LeftOver(omitted.label, "a newer or larger object contains its bytes") for omitted in cover.left
+        ]
         if not cover.chosen:
             return None
         listed.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
@@ -306,7 +308,7 @@ def _past(storage: ChunkStorage, listing: JournalListing, listed: Inventory, off
     seen = (listed.newest_epoch, listing.epoch, epochs.newest(storage))
     past = _Past(epoch=max([*seen, *(ledger.epoch for ledger in offloaded)]))
     if past.epoch > MAX_EPOCH:
-        raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
+        raise DataLoss(f"the journal has the impossible slot {listing.last_slot}", remedy="remove that object")
     for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
         for slot in sorted(items, reverse=True):
             try:

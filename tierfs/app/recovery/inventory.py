@@ -112,12 +112,13 @@ class Inventory:
         if not self.stores and self.marked and (self.has_ledgers or self.batches or self.left):
             return self.marked  # versions of distributed writes, or objects to list, are worth a store
         if not self.stores:
-            raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
+            raise NotFound("no tierfs objects found; nothing to recover")
         if self.marked in self.stores:
             return self.marked
         if self.marked:
             raise WrongColdTier(
-                f"the mark {MARK_NAME} names the store {printable(self.marked)}, and no object there is of that store",
+                f"the mark {MARK_NAME} is of the store {printable(self.marked)}, but no object there belongs to that "
+                "store",
                 remedy=f"check bucket and prefix; to rebuild the store of the objects, remove {MARK_NAME} from there",
             )
         return self.stores.most_common(1)[0][0]
@@ -289,7 +290,7 @@ def _marked(storage: ChunkStorage) -> str | None:
     try:
         mark = store_mark.read(storage)
     except DataLoss as exc:
-        log.warning("the mark cannot be read: %s", exc)
+        log.warning("cannot read the mark: %s", exc)
         return None
     return None if mark is None else mark.store_id
 
@@ -302,7 +303,7 @@ def _journaled(storage: ChunkStorage) -> str | None:
             try:
                 return read(storage, items[slot]).store_id
             except DataLoss as exc:
-                log.info("%s names no store: %s", items[slot].name, exc)
+                log.info("%s has no store id: %s", items[slot].name, exc)
     return None
 
 
@@ -319,10 +320,10 @@ def parsed(item: StoredObject) -> FoundObject:
         except DataLoss as exc:
             if named is None or named.crc32c is None:
                 raise
-            log.info("%s: %s; its name has a CRC32C, and decides", printable(item.name), exc)
+            log.info("%s: %s; the CRC32C in its name is used", printable(item.name), exc)
             named = replace(named, store_id=item.metadata.get("store", ""))
     if named is None:
-        raise DataLoss("neither its name nor its metadata say that tierfs wrote it")
+        raise DataLoss("neither its name nor its metadata are of tierfs")
     _check(named, item.length_bytes)
     return named
 
@@ -379,7 +380,7 @@ def _described(item: StoredObject) -> FoundObject:
 def _check(item: FoundObject, length_bytes: int) -> None:
     path = checked_path(item)
     if not 0 <= item.start < item.end <= untrusted.MAX_OFFSET or length_bytes != item.length_bytes:
-        raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {item.start} to {item.end}")
+        raise DataLoss(f"it has {length_bytes} bytes, but its metadata says {item.start} to {item.end}")
     held, attempt = ByteRange(item.start, item.end), AttemptId(item.attempt)
     made = [
         object_name(path, SegmentId(item.segment_id), held, item.epoch, attempt, crc) for crc in (item.crc32c, None)

@@ -43,7 +43,7 @@ _LOOKS = 16
 
 _INDEX = "-index"
 _NO_UUID = UUID(int=0)
-_NOT_OURS = "nothing says that this store wrote it; if a Pulsar cluster did: tierfs adopt --as pulsar"
+_NOT_OURS = "no sign that this store wrote it; if a Pulsar cluster wrote it: tierfs adopt --as pulsar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     epoch = units.decimal(metadata.get("epoch", ""), MAX_EPOCH)
     path = object_keys.path_of(metadata)
     if not path or key is None or key.ledger_id is None or epoch is None or metadata.get("role") != Role.DATA.value:
-        raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
+        raise DataLoss(f"{names.printable(data.name)} does not contain its ledger id")
     return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, epoch)
 
 
@@ -150,7 +150,7 @@ class LedgerRebuilding:
     def _plan(self, ledger: OffloadedLedger) -> LedgerPlan:
         index = read_index(self._storage, ledger.index, Deviations())
         if not isinstance(index, LedgerIndex):
-            raise DataLoss(f"{names.printable(ledger.index.name)} is of a form that tierfs does not write")
+            raise DataLoss(f"{names.printable(ledger.index.name)} has a format that tierfs does not write")
         part = LedgerPart(ledger.data, ledger.index, ledger.uuid, 0, ledger.data.length_bytes)
         entries = index.metadata.readable_last_entry_id + 1
         return LedgerPlan(ledger.path, ledger.ledger_id, (part,), entries, max(0, index.metadata.length))

@@ -109,7 +109,7 @@ def _chunk(storage: ChunkStorage, header: ObjectHeader) -> None:
     said = {"segment": "segment_id", "start": "start", "end": "end", "epoch": "store_epoch", "attempt": "attempt"}
     for key, ours in {**said, "crc32c": "crc32c"}.items():
         if (value := header.metadata.get(key)) is not None and value != str(header.fields[ours]):
-            header.wrong.append(f"its metadata say {key} {value}, its name says {header.fields[ours]}")
+            header.wrong.append(f"its metadata has {key} {value}, its name has {header.fields[ours]}")
 
 
 def _pack(storage: ChunkStorage, header: ObjectHeader) -> None:
@@ -196,7 +196,7 @@ def _kinds(listed: Any) -> Fields:
 def _mark(storage: ChunkStorage, header: ObjectHeader) -> None:
     mark = store_mark.read(storage)
     if mark is None:
-        raise NotFound(f"{header.name} is gone")
+        raise NotFound(f"{header.name} is missing")
     header.fields |= {"store_id": mark.store_id, "format": mark.format, "created_ms": mark.created_ms}
 
 
@@ -247,7 +247,7 @@ _KINDS = (
     ObjectKind("checkpoint", journal_names.checkpoint_slot, _manifest),
     ObjectKind("part of a checkpoint", journal_names.part_of, _part),
     ObjectKind("mark of a store", MARK_NAME.__eq__, _mark),
-    ObjectKind("beginning of an epoch", epochs.named, _epoch),
+    ObjectKind("start of an epoch", epochs.named, _epoch),
     ObjectKind("commit of a distributed write", batch_markers.parse_name, _marker),
     ObjectKind("part of a distributed write", _is_upload, _upload),
     ObjectKind("dump of a segment", lambda name: name.startswith(dumps.DUMPS_PREFIX), _dump),

@@ -101,7 +101,7 @@ class Follower:
                 continue  # deleted since it was listed
             self._listed_s = now_s
             return done
-        raise Unavailable("the journal changes faster than it can be read", remedy="try again")
+        raise Unavailable("the journal changes faster than it can be read", remedy="retry")
 
     def _lacks_next_slot(self) -> bool:
         try:
@@ -162,7 +162,7 @@ class Follower:
             rebuilt = Rebuilder(path, self._storage, self._location, self._metadata.clock, meter).rebuild(listing)
             with closing(rebuilt.metadata) as fresh:
                 if fresh.store_id != self._metadata.store_id:
-                    raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="make a new replica")
+                    raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="create a new replica")
                 become_replica(fresh, report)
                 EntryRows(fresh, self._storage, fresh.write_replayed).restore_all(report)
                 report(doing("copying the rows that differ"))

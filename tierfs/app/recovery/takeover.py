@@ -121,7 +121,7 @@ class Takeover:
         if newest >= entry.store_epoch:
             raise epochs.faster(newest)
         if later:
-            raise SupersededError(f"slot {entry.slot} was deleted before")
+            raise SupersededError(f"slot {entry.slot} was deleted earlier")
 
     def _begin(self, entry: pb.JournalEntry) -> None:
         with self.metadata.write() as txn:

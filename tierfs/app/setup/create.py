@@ -140,7 +140,7 @@ def _located_place(url: str, choice: ColdChoice) -> LocationRecord:
     from tierfs.engine.chunkstore.places import address
 
     if choice.region or choice.profile:
-        raise InvalidRequest(f"{address.without_secret(url)} has neither region nor profile: they are of S3")
+        raise InvalidRequest(f"{address.without_secret(url)} takes neither region nor profile: these are for S3")
     directory = url.removeprefix("file://") if url.startswith("file://") else url
     if directory.startswith("/"):
         return LocationRecord(id=FIRST_LOCATION, url=f"{FILE_SCHEME}{directory}")
@@ -172,7 +172,7 @@ def claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool = F
     except NotFound as exc:
         if exc.remedy or not location.url.startswith(FILE_SCHEME):
             raise
-        raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
+        raise NotFound(str(exc), remedy="create the directory, or mount its disk, first") from exc
     if next(storage.list(JOURNAL_PREFIX), None) is not None or store_mark.is_there(storage):
         storage.close()
         raise holds_a_store(location)
@@ -187,7 +187,7 @@ def claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool = F
 
 def holds_a_store(location: LocationRecord) -> AlreadyExists:
     return AlreadyExists(
-        f"{location.url} holds a tierfs store already",
+        f"{location.url} already contains a tierfs store",
         remedy="choose another prefix; to own that store here: tierfs recover; to follow it: tierfs replica",
     )
 
@@ -237,5 +237,5 @@ def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str
         warnings.append(advisory)
     warnings += kept_objects_warning(location)
     if location is not None and location.url.startswith("memory:"):
-        warnings.append("the cold tier is in the memory of this process, and gone when it ends")
+        warnings.append("the cold tier is in the memory of this process, and is lost when it exits")
     return tuple(warnings)

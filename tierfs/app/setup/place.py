@@ -89,7 +89,7 @@ def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
         if "://" not in url:
             directory = Path(url.removeprefix(FILE_SCHEME))
             if not directory.is_absolute():
-                raise InvalidRequest(f"{printable(url)} is no place", remedy="write a URL, or a full path")
+                raise InvalidRequest(f"{printable(url)} is not a place", remedy="write a URL, or a full path")
             url = str(directory)
         wanted = {**dict.fromkeys(KEYS[1:], ""), **wanted}  # it has none of the parts of S3's servers
     located = locate(ColdChoice(cold_url=url, endpoint_url=wanted.get("endpoint_url")))
@@ -102,7 +102,7 @@ def connected(place: LocationRecord, store: Path, settings: ColdSettings) -> Chu
     try:
         return Place(place, store, settings).open()
     except NotFound as exc:
-        raise NotFound(str(exc), remedy="mount it, or name where it is") from exc
+        raise NotFound(str(exc), remedy="mount it, or give its current path") from exc
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def change(
             return PlaceChange(before, place)
         with closing(connected(place, paths.root, settings)) as storage, metadata.read() as view:
             record = view.store
-            left.require_moved(storage, "finish it: tierfs move --to ...")
+            left.require_moved(storage, "finish the move: tierfs move --to ...")
             if record.replica:
                 cold_identity.examine_followed(storage, record)
             else:
@@ -183,7 +183,7 @@ def _is_other(
                 cold_identity.examine(other, record)
                 answers.append(not trace.is_at(other))
         except TierfsError as exc:
-            log.info("the place before is not looked at: %s", exc)
+            log.info("the previous place is not checked: %s", exc)
 
     with probe.trace(storage) as trace:
         thread = threading.Thread(target=ask, args=(trace,), name="tierfs-place-before", daemon=True)
@@ -217,7 +217,9 @@ def _record_examined(
                     note = left.place_left(before, txn.store.journal.newest_slot, txn.now_ms)
                     txn.update_store(journal=replace(txn.store.journal, left=note))
                 return
-    raise Conflict("objects are made faster than they are looked for", remedy="run it again when less is written")
+    raise Conflict(
+        "objects are created faster than they are checked", remedy="run the command again at a lower write load"
+    )
 
 
 def _queued(txn: ReadTransaction, place: LocationRecord) -> list[str]:
@@ -232,7 +234,7 @@ def _queued(txn: ReadTransaction, place: LocationRecord) -> list[str]:
 def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, place: LocationRecord) -> LocationRecord:
     """Give a store its first cold tier."""
     if not place.url:
-        raise no_cold_tier("a part of its address")
+        raise no_cold_tier("a change of its address")
     with metadata.read() as view:
         record = view.store
     # Crash order: the place claimed and everything published -> the place recorded. In between the place is marked as

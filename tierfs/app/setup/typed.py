@@ -38,7 +38,7 @@ def under_mount(store: Path, metadata: MetadataStore, text: str) -> MountedPlace
             return None
         raise InvalidRequest(
             f"{text} is in a mount of the store {place.mount.store}, not of {store}",
-            remedy="leave out --store: the mount names its store",
+            remedy="omit --store: the mount already specifies its store",
         )
     if place.mount.root:
         _require_root(metadata, place)
@@ -57,7 +57,7 @@ def is_mount_of(store: Path, metadata: MetadataStore, mount: Mount) -> bool:
         return True
     if state is MountState.ALIVE and _reported_store(mount) == metadata.store_id:
         return True
-    raise _in_doubt(mount, f"cannot be told to be one of the store {store}")
+    raise _in_doubt(mount, f"cannot be identified as a mount of the store {store}")
 
 
 def only_mount(store: Path, verb: str) -> Path:
@@ -68,7 +68,7 @@ def only_mount(store: Path, verb: str) -> Path:
     if len(points) > 1:
         shown = ", ".join(map(str, points))
         raise InvalidRequest(
-            f"{store} has {len(points)} mounts: {shown}", remedy=f"name one: tierfs {verb} {points[0]}"
+            f"{store} has {len(points)} mounts: {shown}", remedy=f"specify one: tierfs {verb} {points[0]}"
         )
     return points[0]
 
@@ -77,8 +77,8 @@ def store_of(mount: Mount) -> Path:
     """Return the directory of a mount's store. Raises NotFound where this process does not see it."""
     if not StorePaths(mount.store).settings.is_file():
         raise NotFound(
-            f"{mount.mountpoint} is a mount of the store {mount.store}, which is not there for this process",
-            remedy="name the directory in which it is here: --store DIR",
+            f"{mount.mountpoint} is a mount of the store {mount.store}, which does not exist for this process",
+            remedy="give the store's directory on this side: --store DIR",
         )
     return mount.store
 
@@ -109,11 +109,11 @@ def _require_root(metadata: MetadataStore, place: MountedPlace) -> None:
         entry = directories.find(txn, place.mount.name)
         now = None if entry is None else directories.inode_of(txn, entry)
     if shown is None or shown != now:
-        raise _in_doubt(place.mount, f"may show another {printable(place.mount.name)} than the store has now")
+        raise _in_doubt(place.mount, f"may show a {printable(place.mount.name)} other than the store has now")
 
 
 def _in_doubt(mount: Mount, why: str) -> TierfsError:
     return InvalidRequest(
         f"the mount at {mount.mountpoint} {why}",
-        remedy=f"mount it again, or name store and segment: tierfs --store {as_word(str(mount.store))} …",
+        remedy=f"mount it again, or specify store and segment: tierfs --store {as_word(str(mount.store))} …",
     )

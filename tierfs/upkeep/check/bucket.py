@@ -111,11 +111,11 @@ class BucketCheck:
         if self._location_id not in away:
             yield from (_companion(name, record) for name, record in sorted(beside.items()))
         for location_id, error in self._silent.items():
-            yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it does not answer: {error}")
+            yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"not responding: {error}")
         if self._changed.objects:
             yield Finding(Kind.ETAGS, Severity.NOTE, "bucket", self._changed.summary)
         if self.totals.unnamed:
-            text = f"{count(self.totals.unnamed, 'object')} of {self.totals.unnamed_bytes} bytes, named by nothing"
+            text = f"{count(self.totals.unnamed, 'unreferenced object')} of {self.totals.unnamed_bytes} bytes"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
 
     def _look_at_listings(self, storage: ChunkStorage) -> dict[str, ObjectRecord]:
@@ -260,7 +260,8 @@ def _without_chunks(
         if segment is None or record.location_id in away:
             continue
         kind = Kind.OBJECT_MISSING if wrong.fault is Fault.MISSING else Kind.OBJECT_DIFFERS
-        name, remedy = segment_name(txn, segment), "the store has its entries, all empty; adopt it again, or: tierfs rm"
+        name = segment_name(txn, segment)
+        remedy = "all its entries are empty, and the store has them; adopt it again, or: tierfs rm"
         yield Finding(kind, Severity.DAMAGE, name, wrong.why, remedy=remedy, place=FindingPlace(segment_id))
 
 
@@ -275,7 +276,7 @@ def unreachable(location_id: LocationId, why: str) -> Finding:
 
 
 def _companion(name: str, record: ObjectRecord) -> Finding:
-    text = "Pulsar does not find the ledger without it" if uuid_of(name) else "a recovery needs it to read the ledger"
+    text = "Pulsar cannot read the ledger without it" if uuid_of(name) else "a recovery needs it to read the ledger"
     subject = f"object {printable(name)}"
     mend = Mend.WRITE_AGAIN
     message = f"it is missing: {text}"

@@ -61,7 +61,7 @@ class FileCheck:
     def run(self, txn: ReadTransaction) -> Iterator[Finding]:
         """Yield everything that is wrong with the files; `txn` is the snapshot of the table."""
         if not self._files.is_mounted:
-            text = f"{self._files.root} is not reachable: it is not a chunk directory"
+            text = f"{self._files.root} is not accessible: not a chunk directory"
             yield Finding(Kind.UNREACHABLE, Severity.DAMAGE, "chunk files", text, remedy=UNREACHABLE)
             return
         waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
@@ -77,7 +77,7 @@ class FileCheck:
         yield from self._bad({self._table.ids[number]: None for number in missing})
         yield from self._bad({self._table.ids[number]: length for number, length in short.items()})
         if self.totals.unnamed:
-            text = f"{count(self.totals.unnamed, 'file')} of {self.totals.unnamed_bytes} bytes, named by nothing"
+            text = f"{count(self.totals.unnamed, 'unreferenced file')} of {self.totals.unnamed_bytes} bytes"
             yield Finding(Kind.FILE_ORPHANS, Severity.NOTE, "chunk files", text, remedy="list them with: tierfs gc")
 
     def _take(self, file: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
@@ -101,7 +101,7 @@ class FileCheck:
         with self._metadata.read() as txn:
             record = txn.get(OBJECTS, tables.u64(object_id))
         if record is not None and self._file(record.name).mode & _WRITABLE:
-            text = "its chunk has ended, but it can be written to"
+            text = "file of a completed chunk is still writable"
             yield Finding(
                 Kind.FILE_MODE,
                 Severity.NOTE,

@@ -86,14 +86,14 @@ class Mend(StrEnum):
     RECOUNT_REFERENCES = "recount the references"
     COLLECT_OBJECT = "make the object garbage"
     DROP_CHUNKS = "drop the chunks"
-    REBUILD_CHECKSUMS = "recompute the checksums, if the object's whole CRC32C proves the bytes"
+    REBUILD_CHECKSUMS = "recompute the checksums if the bytes match the CRC32C of the whole object"
     SET_MODE = "make the file read-only"
-    REPLACE_CHUNK = "keep the good bytes, and mark those in no copy lost until they return"
-    CLEAR_SUSPECT = "clear the mark, if the bytes are good"
-    RESTORE = "take the bytes back, if they exist and are good"
+    REPLACE_CHUNK = "keep readable bytes; mark the rest lost until a copy reappears"
+    CLEAR_SUSPECT = "clear the mark if the bytes are valid"
+    RESTORE = "restore the bytes if a valid copy exists"
     WRITE_CHECKPOINT = "write a checkpoint"
     WRITE_AGAIN = "write the object again"
-    RESTORE_ENTRIES = "take the entries from their copy in the bucket"
+    RESTORE_ENTRIES = "restore the entries from their copy in the bucket"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class JournalCheck:
         if newest_slot > last or newest_checkpoint > max(last, checkpoint):
             text = f"the bucket is at slot {max(newest_slot, newest_checkpoint)}, this store at {state.next_slot - 1}"
             remedy = (
-                "another store owns the bucket, or this metadata is an old backup: see tierfs status; tierfs recover"
+                "another store owns the bucket, or this metadata is an old backup: run tierfs status, then tierfs "
+                "recover"
             )
             yield Finding(Kind.JOURNAL, Severity.DAMAGE, "journal", text, remedy=remedy)
 
@@ -116,7 +117,7 @@ class JournalCheck:
         try:
             manifest = read_parsed(self._storage, name, frames.parse_manifest)
             if manifest.parts != len(manifest.part_crc32c):
-                yield _bad(name, f"it names {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
+                yield _bad(name, f"it lists {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
             for index in range(len(manifest.part_crc32c)):
                 name = part_name(slot, manifest.attempt, index)
                 read_part(self._storage, self._storage.stat(name), manifest, index)
@@ -130,8 +131,8 @@ def _strangers(names: list[str]) -> Iterator[Finding]:
     strange = [name for name in strange if part_of(name) is None and left_slot(name) is None]
     strange = [name for name in strange if name != MOVING_NAME]
     if strange:
-        text = f"{units.count(len(strange), 'object')} with names that no owner gives, the first is this one: ignored"
-        yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove what tierfs did not write")
+        text = f"{units.count(len(strange), 'object')} with names that no owner uses, ignored; this is the first"
+        yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove objects that tierfs did not write")
 
 
 def _bad(name: str, text: str) -> Finding:

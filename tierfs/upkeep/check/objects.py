@@ -30,7 +30,7 @@ def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) 
                 Kind.LOCATION,
                 Severity.DAMAGE,
                 f"object {record.id}",
-                f"it is in location {record.location_id}, which is unknown",
+                f"it is in the unknown location {record.location_id}",
                 remedy=RECOVER,
                 object_id=record.id,
             )

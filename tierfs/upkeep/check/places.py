@@ -59,7 +59,7 @@ class Places:
         try:
             storage = self._storage_of(location_id)
             if own and store.journal.published_sequence and not JournalCheck(self._metadata, storage).is_ours():
-                return _text(place, "it holds no journal of this store")
+                return _text(place, "it has no journal of this store")
             return self._missing(place, storage, own=own)
         except (NotFound, WrongColdTier) as exc:
             return _text(place, str(exc))
@@ -79,7 +79,7 @@ class Places:
                 continue
             return None
         known = len(ids) + len(empty)
-        return _text(place, f"it has none of its {count(known, 'object')}") if known else None
+        return _text(place, f"all of its {count(known, 'object')} are missing") if known else None
 
     def _unchunked(self, location_id: LocationId) -> list[str]:
         with self._metadata.read() as txn:

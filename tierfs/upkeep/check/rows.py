@@ -58,7 +58,7 @@ def check_locations(txn: ReadTransaction, locations: set[int]) -> Iterator[Findi
             yield _damaged(LOCATIONS, key, f"location {int.from_bytes(key, 'big')}")
     cold = txn.store.cold_location_id
     if cold and cold not in locations:
-        text = f"offload writes to location {cold}, which is unknown"
+        text = f"offload writes to the unknown location {cold}"
         yield Finding(Kind.LOCATION, Severity.DAMAGE, "superblock", text, remedy=RECOVER)
 
 
@@ -90,14 +90,14 @@ def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int])
             text = f"location {record.location_id} is unknown"
             yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         elif not (object_names.is_ours(record.name) or object_names.is_job(record.name)):
-            text = f"it names {printable(record.name)}, which tierfs would not make"
+            text = f"it refers to {printable(record.name)}, which is not a tierfs name"
             yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         elif next(table.names[Tier.COLD].find(record.name), None) is not None:
             yield Finding(
                 Kind.INTENT,
                 Severity.DAMAGE,
                 subject,
-                f"it names an object in use, {record.name}",
+                f"it refers to an object in use, {record.name}",
                 mend=Mend.DROP_ROW,
                 row=row,
             )
@@ -113,14 +113,14 @@ def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) ->
             continue
         counted.next_garbage = max(counted.next_garbage, record.sequence + 1)
         if not _is_ours(record):
-            text = f"it names {printable(record.name)}, which tierfs would not make"
+            text = f"it refers to {printable(record.name)}, which is not a tierfs name"
             yield Finding(Kind.GARBAGE, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         elif next(table.names[Tier(record.tier)].find(record.name), None) is not None:
             yield Finding(
                 Kind.GARBAGE,
                 Severity.DAMAGE,
                 subject,
-                f"it names an object in use, {record.name}",
+                f"it refers to an object in use, {record.name}",
                 mend=Mend.DROP_ROW,
                 row=row,
             )
@@ -176,12 +176,12 @@ def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
     for name in Counted.__slots__:
         recorded, least = getattr(store, name), getattr(counted, name)
         if recorded < least:
-            text = f"{name} is {recorded}, but {least - 1} was given already"
+            text = f"{name} is {recorded}, but {least - 1} is already in use"
             yield Finding(Kind.COUNTER, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
     if store.version > RECORD_VERSION or not store.store_id:
         yield Finding(Kind.RECORD, Severity.DAMAGE, "superblock", "its record is damaged", remedy=RECOVER)
     if store.journal.published_sequence >= store.next_outbox:
-        text = "it says that the journal holds more changes than were ever queued"
+        text = "it counts more changes in the journal than were ever queued"
         yield Finding(Kind.OUTBOX, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
 
 
@@ -222,7 +222,7 @@ def _after_last(txn: ReadTransaction, database: bytes) -> int:
 
 
 def _outbox_gap(first: int, end: int) -> Finding:
-    text = f"changes {first} to {end - 1} are missing: the journal will lack them"
+    text = f"changes {first} to {end - 1} are missing: the journal will not contain them"
     return Finding(Kind.OUTBOX, Severity.DAMAGE, "outbox", text, mend=Mend.WRITE_CHECKPOINT)
 
 

@@ -84,7 +84,7 @@ def named(txn: ReadTransaction, record: Any, kind: EntryKind) -> Iterator[Findin
     parent = message(txn, DIRECTORIES, tables.u64(record.parent_id))
     taken = dirent is not None
     mendable = parent is not None and not taken and _allowed(record.name)
-    why = "that name leads elsewhere" if taken else "its directory does not know it"
+    why = "that name refers to another record" if taken else "its directory does not list it"
     yield Finding(
         Kind.DIRENT_MISSING,
         Severity.DAMAGE,
@@ -121,7 +121,7 @@ def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Fin
                 Kind.DIRECTORY_CYCLE,
                 Severity.DAMAGE,
                 f"directory {record.id}",
-                "its parents form a circle",
+                "its parents form a cycle",
                 remedy=RECOVER,
             )
             return
@@ -150,7 +150,7 @@ def _dangling(txn: ReadTransaction, key: bytes, dirent: Any, subject: str) -> Fi
         Kind.DIRENT_DANGLING,
         Severity.DAMAGE,
         subject,
-        f"it leads to {kind.name.lower()} {dirent.id}, whose record is {'damaged or ' if has_traces else ''}missing",
+        f"it refers to {kind.name.lower()} {dirent.id}, whose record is {'damaged or ' if has_traces else ''}missing",
         mend=None if has_traces else Mend.DROP_ROW,
         remedy=RECOVER if has_traces else None,
         row=(DIRENTS.name, key),

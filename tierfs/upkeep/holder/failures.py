@@ -186,7 +186,7 @@ class Failures:
                 if self._rows.get(row.what) is row:  # else it failed again, or passed, and that is written already
                     txn.put(FAILURES, row.what.encode(), row)
         except TierfsError as exc:  # a full disk, most likely: memory remembers, and the log has it
-            log.warning("%s: cannot be written down: %s", row.what, exc)
+            log.warning("%s: cannot record the failure: %s", row.what, exc)
 
     def _remove(self, what: str) -> None:
         try:
@@ -194,7 +194,7 @@ class Failures:
                 if what not in self._rows:  # else it failed again, and that is written already
                     txn.delete(FAILURES.name, what.encode())
         except TierfsError as exc:
-            log.warning("%s: its end cannot be written down: %s", what, exc)
+            log.warning("%s: cannot record its end: %s", what, exc)
 
 
 def look(

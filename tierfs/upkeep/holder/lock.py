@@ -55,7 +55,7 @@ class Hold:
             with map_os_errors(str(path)):
                 if not self._file.lock_within(within_s):
                     other = _read(self._file.fd) or "another process"
-                    raise HeldElsewhere(f"the store is held by {other}", remedy="wait until it ends")
+                    raise HeldElsewhere(f"the store is locked by {other}", remedy="wait until it ends")
             _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
         except BaseException:
             self._file.close()
@@ -120,7 +120,9 @@ def _write(fd: int, holder: Holder) -> None:
         os.pwrite(fd, note, 0)  # over the last one, whose block it keeps
         os.ftruncate(fd, len(note))
     except OSError as exc:
-        log.warning("others will not see which process holds the store: %s", os.strerror(exc.errno or errno.EIO))
+        log.warning(
+            "other processes cannot see which process has the store locked: %s", os.strerror(exc.errno or errno.EIO)
+        )
         with suppress(OSError):  # what is left of the note is then no note, or an old one
             os.ftruncate(fd, 0)
 

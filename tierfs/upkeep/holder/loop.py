@@ -52,7 +52,7 @@ class HolderTask:
         self._working = trio.CancelScope()
         self._table = TaskTable([])
         self.holds = False
-        """Whether this process holds the store now."""
+        """Whether this process is the holder of the store now."""
 
     @property
     def backlog(self) -> BacklogStatus | None:
@@ -96,11 +96,11 @@ class HolderTask:
                 if not wait:
                     raise
                 if str(exc) != logged:
-                    log.warning("%s; the background work begins when the disk takes changes again", exc)
+                    log.warning("%s; the background work starts once the disk accepts changes again", exc)
                 logged = str(exc)
             except Exception as exc:
                 if str(exc) != logged:
-                    log.exception("the background writer ended and begins again every %g s", takeover_s)
+                    log.exception("the background writer failed and is restarted every %g s", takeover_s)
                 logged = str(exc)
             await trio.sleep(takeover_s)
 
@@ -110,7 +110,7 @@ class HolderTask:
         """Hold the store and work; return what ended it. Raises HeldElsewhere."""
         begin = await self._in_thread(self._connect)
         async with self._holding(on_held):
-            log.info("this process holds the store")
+            log.info("this process is the holder of the store")
             await before_work()
             while (fence := await self._fenced(begin)) is None:
                 await self._in_thread.idle()

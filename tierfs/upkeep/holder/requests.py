@@ -131,7 +131,7 @@ class _Silence:
         if self._told or silent_s < ANSWER_S or (working and silent_s < PROGRESS_S and not self._is_stopped()):
             return
         self._told = True
-        log.warning("%s, which has not answered for %.0f s; still waiting for it", held, silent_s)
+        log.warning("%s; no response for %.0f s; still waiting", held, silent_s)
 
 
 def take_next(metadata: MetadataStore, takes: Takes) -> RequestRecord | None:

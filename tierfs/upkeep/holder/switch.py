@@ -80,7 +80,9 @@ class PlaceSwitch:
                     self._tell(present, place, target)
                     return Switched(copied)
                 seen = version
-        raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
+        raise Conflict(
+            "objects are created faster than they are copied", remedy="run the command again at a lower write load"
+        )
 
     def _record(
         self, version: TierVersion, present: LocationRecord, place: LocationRecord, target: ChunkStorage
@@ -124,7 +126,7 @@ class PlaceSwitch:
             with closing(self.connect(before)) as storage:  # the present connection is refused by now
                 self._put_note(storage, place)
         except TierfsError as exc:
-            log.info("the place that was left does not tell of the new one yet: %s", exc)
+            log.info("the previous place has no note of the new place yet: %s", exc)
 
     def finish(self) -> None:
         """Do what a dead holder left of that. A place that does not answer is not asked again: it may be given up."""
@@ -137,13 +139,13 @@ class PlaceSwitch:
             self.publisher.publish()
             left.end_moving(self.cold.storage)
         except TierfsError as exc:  # of the present place: the next holder continues
-            log.info("%s was left, and the present place does not answer: %s", before.url, exc)
+            log.info("%s is the previous place, and the current place does not respond: %s", before.url, exc)
             return
         try:
             with closing(self.connect(replace(place, **address_of))) as storage:
                 self._put_note(storage, place)
         except TierfsError as exc:
-            log.warning("%s was left, and no note there tells of the new place: %s", before.url, exc)
+            log.warning("%s is the previous place, and has no note of the new place: %s", before.url, exc)
         self._forget(before)
 
     def _put_note(self, storage: ChunkStorage, place: LocationRecord) -> None:

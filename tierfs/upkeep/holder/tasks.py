@@ -206,7 +206,7 @@ class BackgroundThreads:
         """Return when no thread is at work; end the process if some still are after a while."""
         if self._wait_idle(_GRACE_S):
             return
-        log.info("ending with work in flight; the next holder of the store resolves it")
+        log.info("stopping with work in flight; the next holder of the store resolves it")
         logging.shutdown()
         os._exit(0)
 

@@ -143,13 +143,13 @@ class Causes:
         """Return why work that is due is not done: a failure, or nobody is there to do it."""
         row = next((row for what in failures if (row := self.failure(what)) is not None), None)
         if not self.held:
-            before = "" if row is None else f"; it failed before: {row.error}"
-            return Cause(Wait.NOBODY, f"it is due, and nobody does it: tierfs mount, or tierfs daemon{before}")
+            before = "" if row is None else f"; it failed earlier: {row.error}"
+            return Cause(Wait.NOBODY, f"it is due, but no holder is running: tierfs mount, or tierfs daemon{before}")
         if row is None:
-            return Cause(Wait.DUE, "it is due, and done next")
+            return Cause(Wait.DUE, "it is due, and runs next")
         if row.what == OWNER:
             return Cause(Wait.AWAY, f"it is due, but the cold tier cannot be used: {row.error}", row.next_try_ms)
-        what = "small objects wait, which failed" if row.what == PACK else "it failed"
+        what = "small objects wait after a failure" if row.what == PACK else "it failed"
         return Cause(Wait.FAILED, f"{what}, {row.attempts} so far: {row.error}", row.next_try_ms)
 
     def _full(self) -> Cause | None:
@@ -158,7 +158,7 @@ class Causes:
             return None
         use, row = quota.use_of(self._txn), self.failure(QUOTA)
         if use.keeps_out(row):
-            return Cause(Wait.QUOTA, f"it is due, but the cold tier holds {use}")
+            return Cause(Wait.QUOTA, f"it is due, but the cold tier has {use}")
         return None
 
     def failure(self, what: str) -> FailureRecord | None:
@@ -180,7 +180,7 @@ class Causes:
         by_cause = self._alike(totals) or self._by_segment(totals)
         rest = all_bytes - sum(by_cause.values())
         if rest > 0:
-            unseen = Cause(Wait.UNKNOWN, f"not looked at: beyond the first {_MOST_SEGMENTS:,} segments, or damaged")
+            unseen = Cause(Wait.UNKNOWN, f"not checked: after the first {_MOST_SEGMENTS:,} segments, or damaged")
             by_cause[unseen] = by_cause.get(unseen, 0) + rest
         rows = [BacklogReason(cause.kind, cause.why, size) for cause, size in self._failed(by_cause).items() if size]
         return tuple(sorted(rows, key=lambda row: -row.bytes))
@@ -249,7 +249,7 @@ class Causes:
             return by_cause
         rows = (row for _, row in self._txn.scan(FAILURES, prefix=f"{OFFLOAD} ".encode()))
         failed = min(by_cause[due], sum(row.bytes for row in rows))
-        other = Cause(Wait.FAILED, "it failed and is tried again: see what is stuck")
+        other = Cause(Wait.FAILED, "it failed and is retried: see the stuck work")
         return {**by_cause, due: by_cause[due] - failed, other: failed}
 
 

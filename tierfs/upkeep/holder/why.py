@@ -101,7 +101,7 @@ class _Explaining:
         published = self._txn.store.journal.published_sequence
         row = self._causes.failure(PUBLISH)
         failed = "" if row is None else f": {row.error}"
-        why = f"the bucket's journal does not name the cold copy yet{failed}"
+        why = f"the cold copy is not in the bucket's journal yet{failed}"
         for placed in islice(placed_cold(self._txn, self._segment), _MOST_PARTS):
             if placed.object.linked_sequence > published:
                 yield Reason(placed.range, True, Wait.UNPUBLISHED, why, 0 if row is None else row.next_try_ms)

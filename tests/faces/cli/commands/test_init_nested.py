@@ -16,7 +16,7 @@ from tierfs.base.words.errors import AlreadyExists
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 
-INSIDE, BELOW = "lies inside the cold tier of another store, s3://", "has the cold tier of another store below it, in "
+INSIDE, BELOW = "is inside the cold tier of another store, s3://", "has the cold tier of another store below it, in "
 
 
 def choice(bucket: Bucket, prefix: str) -> ColdChoice:

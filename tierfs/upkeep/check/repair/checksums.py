@@ -38,7 +38,7 @@ def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: O
         return "its bytes do not match the CRC32C of the whole"
     with metadata.write() as txn:
         if txn.get(OBJECTS, tables.u64(object_id)) != record:
-            return "it changed meanwhile; run it again"
+            return "it has changed meanwhile; run the command again"
         checksums.delete(txn, object_id)
         checksums.put_grid(txn, object_id, sums.grid())
     return None

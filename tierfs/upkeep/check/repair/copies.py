@@ -107,7 +107,7 @@ class CopyMender:
         if copies is None:
             return Mended()  # another finding's mend, or an eviction, removed it
         if copies.unknown:
-            return Mended("some of its bytes have no checksums, so it cannot be decided which copy is good")
+            return Mended("some of its bytes have no checksums, so the valid copy cannot be determined")
         if not copies.bad(place.tier):
             return Mended(self._clear(place, copies))
         if copies.away is not None:
@@ -162,7 +162,7 @@ class CopyMender:
         dropped = self._dropped(place, copies)
         if any(ranges.subtract(copies.bad(tier), ranges.union([*dropped, *copies.lost]))):
             chain_edits.set_state(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
-            return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
+            return Mended("it is suspect: the local copy of the bad bytes is valid, and is kept")
         if new_bytes and not self._may_lose(name, new_bytes):
             return self._declined(new_bytes)
         with self._metadata.write() as txn:
@@ -230,7 +230,7 @@ class CopyMender:
                 self._files.seal(record.name)
 
     def _declined(self, lost_bytes: int) -> Mended:
-        return Mended(f"{lost_bytes} bytes would be recorded as lost, which --repair does only with --yes")
+        return Mended(f"{lost_bytes} bytes would be recorded as lost; --repair does this only with --yes")
 
 
 def _unchanged(txn: WriteTransaction, place: FindingPlace, copies: Copies) -> SegmentRecord | None:

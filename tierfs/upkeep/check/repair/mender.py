@@ -75,7 +75,10 @@ class Mender:
             elif finding.mend is not None:
                 yield finding, self._mend(finding)
             else:
-                yield finding, Mended(f"only by another copy: {RECOVER}" if finding.remedy == RECOVER else None)
+                yield (
+                    finding,
+                    Mended(f"only another copy can repair it: {RECOVER}" if finding.remedy == RECOVER else None),
+                )
         self._scrubber.reader.etags.adopt()
         if self._wants_checkpoint:
             self._wants_checkpoint = False
@@ -175,7 +178,7 @@ class Mender:
         assert finding.range is not None
         other = Tier.COLD if place.tier is Tier.LOCAL else Tier.LOCAL
         if not self._scrubber.has_all(SegmentId(place.segment_id), finding.range, other):
-            return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs restore"
+            return f"the {other.name.lower()} tier has no valid copy: tierfs recover, tierfs restore"
         with self._metadata.write() as txn:
             return rows.unlink(txn, place)
 

@@ -23,7 +23,7 @@ from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.upkeep.check import rows, tree
 from tierfs.upkeep.check.findings import FindingPlace
 
-CHANGED = "it changed meanwhile; run it again"
+CHANGED = "it has changed meanwhile; run the command again"
 
 
 def raise_counters(txn: WriteTransaction) -> None:
@@ -173,10 +173,10 @@ def drop_chunks(txn: WriteTransaction, place: FindingPlace) -> str | None:
     """Remove the chunks of a segment that has neither a record nor a name."""
     prefix = tables.u64(place.segment_id)
     if txn.get_raw(SEGMENTS.name, prefix) is not None or _named(txn, place.segment_id):
-        return "a name leads to this segment: its record is lost, not the segment"
+        return "a name refers to this segment: only its record is lost"
     chunks = list(messages(txn, CHUNKS, prefix=prefix))
     if any(chunk is not None and txn.get_raw(OBJECTS.name, tables.u64(chunk.object_id)) for _, chunk in chunks):
-        return "their objects may hold the only copy of its bytes: tierfs recover, tierfs restore"
+        return "their objects may contain the only copy of its bytes: tierfs recover, tierfs restore"
     for key, _ in chunks:
         txn.delete(CHUNKS.name, key)
     return None

@@ -35,7 +35,7 @@ class Fault(StrEnum):
     DAMAGED = "damaged"
     MISSING = "missing"
     """The file or object does not exist."""
-    AWAY = "not reachable"
+    AWAY = "not accessible"
     """Nothing of the place can be reached."""
     UNSEEN = "not seen"
     """It is in a directory that this machine does not have."""

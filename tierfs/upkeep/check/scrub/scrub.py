@@ -72,7 +72,7 @@ class Scrubber:
     def check(self, piece: ScrubPiece) -> Checked:
         """Check one piece; read apparently bad bytes once more, unless they moved meanwhile."""
         if piece.placed is None:
-            return Checked(piece, (piece.range,), "no tier holds these bytes")
+            return Checked(piece, (piece.range,), "no tier has these bytes")
         record = piece.placed.object
         length = self._shorter.get(record.id)
         if length is not None and piece.in_object.start >= length:
@@ -107,4 +107,4 @@ class Scrubber:
         """Return the reason the whole place of a copy is unreachable, or None."""
         if placed.object.tier is Tier.COLD:
             return self.places.away(placed.object.location_id)
-        return None if self._files.is_mounted else f"{self._files.root} is not reachable: it is not a chunk directory"
+        return None if self._files.is_mounted else f"{self._files.root} is not accessible: not a chunk directory"

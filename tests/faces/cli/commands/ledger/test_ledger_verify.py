@@ -140,7 +140,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[int, str], str]] = {
         DAMAGED,
         "has format version 12346",
     ),
-    "no rows": (forget_rows, DAMAGED, "the store does not know of it"),
+    "no rows": (forget_rows, DAMAGED, "is in the object, but not in the store"),
     "swapped lengths": (lambda store: change_row(store, swapped), DAMAGED, "entries 2492 to 2999 are not where"),
     "a moved row": (
         lambda store: change_row(store, lambda run: replace(run, stored_offset=run.stored_offset + 1)),
@@ -164,7 +164,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[int, str], str]] = {
     "a header's end": (partial(flip, at=100, data=b"\x01"), WARNING, "does not end with zeros"),
     "padding": (partial(flip, at=PADDING_AT, data=b"\xff"), WARNING, "something else than padding"),
     "an index's length": (partial(flip, at=7, data=b"\xff", index=True), WARNING, "the index has"),
-    "a part's number": (partial(flip, at=-12, data=b"\x09", index=True), WARNING, "its parts are not numbered"),
+    "a part's number": (
+        partial(flip, at=-12, data=b"\x09", index=True),
+        WARNING,
+        "the numbers of its parts do not start at",
+    ),
 }
 
 
