@@ -86,6 +86,17 @@ def of_program() -> tuple[Code, ...]:
     )
 
 
+def said(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield each text that the code below a node can print, with its line: strings of several words, not docstrings."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        yield from ((line, text) for line, text in strings(node) if " " in text.strip())
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from said(child)
+
+
 def strings(node: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield each string below a node with its line, as a whole."""
     if isinstance(node, ast.JoinedStr):

@@ -1,7 +1,8 @@
-"""Documents are in plain English: no word of the list in tests/structure/words.py, and its replacement where one is."""
+"""Documents and messages are in plain English: no word of the list in tests/structure/words.py."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -9,12 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.prose import MANUAL, ROOT, of_program
+from tests.structure.prose import MANUAL, ROOT, of_program, said
 from tests.structure.words import refused
 
 NOT_YET = {ROOT / "docs/benchmarks.md"}
 """In another language than this one so far."""
 PAGES = [page for page in MANUAL if page not in NOT_YET]
+
+WINGS = ("base", "engine", "reading", "mount", "tiering", "upkeep", "app")
+"""Wings whose messages, remedies, log lines and descriptions are in plain English."""
+STORED = {
+    "linked anew",
+    "taken back",
+    "an owner of this tierfs store began this epoch; leave this object here",
+}
+"""Texts that other programs may compare: values of JSON, and the content of objects."""
 
 _NOT_PROSE = re.compile(r"^```\w*\n.*?^```$|(?<!`)`[^`]+`(?!`)|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
@@ -45,6 +55,29 @@ def of_the_program() -> str:
 def test_a_page_is_in_plain_english(page: Path) -> None:
     name = page.relative_to(ROOT)
     assert [f"{name}:{line}: {words!r}: write {instead}" for line, words, instead in uses(page.read_text())] == []
+
+
+def messages(wing: str) -> Iterator[tuple[str, str]]:
+    """Yield each text that a wing can print, with its place."""
+    for path in sorted((ROOT / "tierfs" / wing).rglob("*.py")):
+        if not path.name.endswith("_pb2.py"):
+            for line, text in said(ast.parse(path.read_text())):
+                yield f"{path.relative_to(ROOT)}:{line}", text
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_a_message_is_in_plain_english(wing: str) -> None:
+    texts = [(place, text) for place, text in messages(wing) if text not in STORED]
+    assert [
+        f"{place}: {words!r}: write {instead}" for place, text in texts for _, words, instead in refused(text)
+    ] == []
+
+
+def test_messages_are_the_strings_that_are_not_docstrings() -> None:
+    code = (
+        '''"""It holds."""\nRULE = "a key"\ndef f():\n    """It tells."""\n    raise E(f"no {x}", remedy="ask it")\n'''
+    )
+    assert list(said(ast.parse(code))) == [(2, "a key"), (5, "no …"), (5, "ask it")]
 
 
 @pytest.mark.parametrize(
