@@ -96,7 +96,7 @@ def test_what_a_server_does_not_do_is_told(
         for size in (5, 17 * MIB):
             with pytest.raises((InvalidRequest, PermissionDenied)) as caught:
                 storage.put(CHUNK, BufferSource(bytes(size)))
-            assert caught.value.remedy == f"is it allowed there? it was asked for {lacking}: tierfs config"
+            assert caught.value.remedy == f"check that the server allows {lacking}: tierfs config"
         with pytest.raises(TierfsError):
             storage.lacking("probe/x")
 

@@ -178,7 +178,7 @@ def test_an_unusable_bundle_is_named(tmp_path: Path, content: str | None) -> Non
         bundle.mkdir()
     elif content is not None:
         bundle.write_text(content)
-    with pytest.raises(InvalidRequest, match=r"bundle\.pem: no certificates can be read from it") as raised:
+    with pytest.raises(InvalidRequest, match=r"bundle\.pem: cannot read certificates from it") as raised:
         TlsClient(str(bundle))
     assert raised.value.remedy == "set AWS_CA_BUNDLE to a file of certificates in PEM, or unset it"
 

@@ -191,8 +191,8 @@ def distrusted(origin: str, call: str) -> TierfsError:
 @pytest.mark.parametrize(
     ("subjects", "days", "trusted", "problem", "remedy"),
     [
-        (LOOPBACK, EXPIRED_DAYS, True, "has expired", "renew it there, or set this machine's clock"),
-        (OTHER, VALID_DAYS, True, "is for other names", "name the server in the endpoint URL as it does"),
+        (LOOPBACK, EXPIRED_DAYS, True, "has expired", "renew the certificate, or set this machine's clock"),
+        (OTHER, VALID_DAYS, True, "is for other names", "use a name of the certificate in the endpoint URL"),
         (
             LOOPBACK,
             VALID_DAYS,
@@ -228,7 +228,7 @@ def test_a_server_without_tls_is_named() -> None:
         error = distrusted(origin, "read of a version")
     assert type(error) is InvalidRequest
     assert f"{origin} does not speak TLS 1.2 or newer" in str(error)
-    assert error.remedy == "check the endpoint URL: is it http:// there?"
+    assert error.remedy == "check the endpoint URL: it may need http://"
 
 
 @pytest.mark.parametrize("wrapped", ["plain", "urllib3", "botocore"])

@@ -82,7 +82,7 @@ def test_another_owners_slot_fences(store: TestStore) -> None:
         publisher(store).publish()
     with pytest.raises(Fenced):
         publisher(store).publish()
-    with pytest.raises(Fenced, match="may only be read"):
+    with pytest.raises(Fenced, match="is read-only"):
         store.append("s", b"x")
 
 

@@ -83,7 +83,7 @@ def test_lengths_that_overflow_together_are_refused_by_slot(
             assert follower(replica).refresh().entries == 1
             with recovered(tmp_path / "again", store.cold):
                 return
-        with pytest.raises(DataLoss, match=f"^{name}: .*more bytes than there can be"):
+        with pytest.raises(DataLoss, match=f"^{name}: .*more bytes than possible"):
             follower(replica).refresh()
         with pytest.raises(DataLoss, match=name), recovered(tmp_path / "again", store.cold):
             pass

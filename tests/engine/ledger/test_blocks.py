@@ -213,7 +213,7 @@ SPAN = ONE.index.blocks()[0]
 @pytest.mark.parametrize(
     ("head", "deviation"),
     [
-        (bytes(128), "00000000, which is not its magic word; it lies at 0"),
+        (bytes(128), "00000000, which is not its magic word; it is at 0"),
         (b"\xff" * 128, "ffffffff, which is not its magic word"),
         (BlockHeader(159, 0).encode(), "the header of the block at 0 has magic word fbdbabcb, .* block length 159"),
         (BlockHeader(158, 9).encode(), "first entry 9"),
@@ -234,7 +234,7 @@ def one_block(end: bytes, length_bytes: int = 0) -> bytes:
     return BlockHeader(length_bytes or 158 + len(end), 0).encode() + ONE.data[128:] + end
 
 
-NOT_PADDING = f"{NAME}: the block at 0 ends with something else than padding"
+NOT_PADDING = f"{NAME}: the block at 0 ends with bytes other than padding"
 TOP_BITS = [b"\x80", b"\xff\xff\xff\xff", b"\xfe" * 9, b"\xdc\xde\xad\xfe", b"\x80" + bytes(40)]
 JUNK = [b"\0", b"dirty data", b"\x7f" * 11, bytes(12), frame(2, b"more"), frame(9, b"")]
 REPEATED = bytes(128) + frame(0, b"one") + frame(0, b"uno") + frame(1, b"two") + frame(1, b"due")
@@ -282,8 +282,8 @@ def test_what_pulsars_reader_accepts_is_read_and_noted(data: bytes, span: BlockR
         (frame(0, b"one") + frame(2, b"two"), 3, "entry 2 lies at 155, where entry 1 is expected"),
         (frame(0, b"one") + frame(-1, b""), 2, "entry -1 lies at 155, where entry 1 is expected"),
         (frame(1, b"one"), 1, "entry 1 lies at 140, where entry 0 is expected"),
-        (frame(0, b"one")[:-1], 1, "entry 0 of 3 bytes runs past the end of the block at 0"),
-        (b"\x7f\xff\xff\xff" + bytes(8), 1, "entry 0 of 2147483647 bytes runs past the end"),
+        (frame(0, b"one")[:-1], 1, "entry 0 of 3 bytes extends past the end of the block at 0"),
+        (b"\x7f\xff\xff\xff" + bytes(8), 1, "entry 0 of 2147483647 bytes extends past the end"),
         (frame(0, b"one") + bytes(11), None, "entry 1 is cut: the block at 0 ends within its frame"),
         (frame(0, b"one") + bytes(3), 2, "entry 1 is missing"),
     ],
@@ -302,7 +302,7 @@ def test_missing_entries_end_the_reader(body: bytes, entries: int | None, messag
         ([replace(SPAN, header_bytes=2**62)], NAME),
         ([replace(SPAN, offset=-1)], NAME),
         ([replace(SPAN, length_bytes=-5)], NAME),
-        ([SPAN, replace(SPAN, offset=100, first_entry_id=2)], "the block at 100 begins before the one in front of it"),
+        ([SPAN, replace(SPAN, offset=100, first_entry_id=2)], "the block at 100 starts before the previous block"),
     ],
 )
 def test_impossible_and_overlapping_spans_end_the_reader(spans: list[BlockRange], message: str) -> None:
@@ -316,7 +316,7 @@ def test_entries_beyond_the_last_are_left_out(last_entry_id: int) -> None:
     index = replace(ledger.index, metadata=replace(ledger.index.metadata, last_entry_id=last_entry_id))
     entries, deviations = read(ledger.data, index.blocks())
     assert [entry.entry_id for entry in entries] == list(range(last_entry_id + 1))
-    assert deviations[-1] == f"{NAME}: the block at 260 begins with an entry beyond the ledger's last"
+    assert deviations[-1] == f"{NAME}: the block at 260 starts with an entry after the ledger's last"
 
 
 def test_deviations_are_counted_and_not_kept_without_end() -> None:
@@ -351,8 +351,8 @@ def test_another_ledgers_block_is_never_read() -> None:
     ("data", "message"),
     [
         (ONE.data + b"x", "it ends at 159, bytes up to 186 are missing"),
-        (ONE.data + bytes(128), "a block begins with 00000000"),
-        (ONE.data + ONE.data, "the block at 158 begins with entry 0, not 2"),
+        (ONE.data + bytes(128), "a block starts with 00000000"),
+        (ONE.data + ONE.data, "the block at 158 starts with entry 0, not 2"),
         (BlockHeader(159, 0).encode() + ONE.data[128:], "the block at 0 cannot have 159 bytes"),
         (BlockHeader(100, 0).encode() + ONE.data[128:], "the block at 0 cannot have 100 bytes"),
         (BlockHeader(158, 0, 2**40).encode() + ONE.data[128:], "the block at 0 cannot have 158 bytes"),

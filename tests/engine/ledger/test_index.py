@@ -61,7 +61,7 @@ def test_entries_that_the_ledger_does_not_have(entry_id: int) -> None:
 
 
 def test_an_entry_in_front_of_all_blocks_is_lost() -> None:
-    with pytest.raises(DataLoss, match="no block of the index holds entry 3"):
+    with pytest.raises(DataLoss, match="no block of the index contains entry 3"):
         replace(INDEX, entries=BLOCKS[1:]).find(3)
 
 
@@ -135,8 +135,8 @@ def test_spans_follow_the_offsets_and_not_the_order() -> None:
 @pytest.mark.parametrize(
     ("change", "object_bytes", "message"),
     [
-        ({}, 709, "o has 709 bytes of the 710 that its index names"),
-        ({}, 260, "o has 260 bytes of the 710 that its index names"),
+        ({}, 709, "o has 709 of the 710 bytes in its index"),
+        ({}, 260, "o has 260 of the 710 bytes in its index"),
         ({"entries": ()}, 710, "o: entries 0 to 4 are in no block of the index"),
         ({"entries": (IndexEntry(1, 1, 0),)}, 710, "o: entry 0 is in no block of the index"),
         ({"entries": (IndexEntry(2, 1, 0),)}, 710, "o: entries 0 to 1 are in no block of the index"),
@@ -155,7 +155,7 @@ def test_what_is_odd_of_an_object_is_noted() -> None:
     assert deviations.count == 0
     replace(index, metadata=replace(index.metadata, state=LedgerState.OPEN)).check(711, "o", deviations)
     assert deviations.messages == [
-        "o has 711 bytes, its index names 710",
+        "o has 711 bytes, its index has 710",
         "o: its ledger was offloaded while it was OPEN",
     ]
     LedgerIndex(closed(0, 0), 0, ()).check(0, "o", deviations)
@@ -210,7 +210,7 @@ def test_several_ledgers_in_one_object() -> None:
     assert deviations == []
     assert [index.section(1).find(n).offset for n in (1000, 1500)] == [0, 0]
     assert [index.section(2).find(n).part_id for n in (0, 300, 1000, 2000)] == [3, 3, 4, 4]
-    with pytest.raises(DataLoss, match="no block of the index holds entry 999"):
+    with pytest.raises(DataLoss, match="no block of the index contains entry 999"):
         index.section(1).find(999)
     with pytest.raises(InvalidRequest, match="ledger 3 is not in this index"):
         index.section(3)

@@ -100,7 +100,7 @@ def test_a_lost_tail_is_told(ledger_id: int, left: int) -> None:
     ledger, deviations = golden("lost", ledger_id), Deviations()
     index = ledger.plain_index()
     index.check(len(ledger.data), "o", deviations)
-    assert deviations.messages == ["o has 600 bytes, its index names 300"]
+    assert deviations.messages == ["o has 600 bytes, its index has 300"]
     entries, lost = until_loss(ledger.data, index.blocks())
     assert digests(entries) == made_of("lost")[ledger_id][:left]
     assert lost == f"o: entry {left} is missing: the block at 300 has 0 bytes"
@@ -158,7 +158,7 @@ def test_blocks_that_are_more_than_full_end_the_reading(ledger_id: int, left: in
     assert len(segment.data) > index.data_object_length
     entries, lost = until_loss(segment.data, index.blocks(ledger_id))
     assert digests(entries) == made_of("overfull")[ledger_id][:left]
-    assert "runs past the end of the block at 0" in lost
+    assert "extends past the end of the block at 0" in lost
 
 
 def entries_of_messages() -> list[bytes]:

@@ -115,7 +115,7 @@ def test_magic_words_have_four_bytes(words: tuple[bytes, bytes]) -> None:
 @pytest.mark.parametrize(
     ("at", "bad", "message"),
     [
-        (0, b"XXXX", "it begins with 58585858, which is not the magic word of an index"),
+        (0, b"XXXX", "it starts with 58585858, which is not the magic word of an index"),
         (4, b"\0\0\0\x43", "an index of 67 bytes with 2 blocks cannot be in 135 bytes"),
         (8, b"\xff\xff\xff\xff", "an index of 66 bytes with 4294967295 blocks cannot be in 135 bytes"),
         (12, b"\xff\xff\xff\xff", "an index of 66 bytes with 2 blocks cannot be in 135 bytes"),
@@ -125,7 +125,7 @@ def test_magic_words_have_four_bytes(words: tuple[bytes, bytes]) -> None:
         (70, b"\0\0\0\x22", "the block at 66 has 34 bytes and 2 entries from 0 on, its index says 35, 2 and 0"),
         (77, b"\x03", "the block at 66 has 35 bytes and 3 entries"),
         (85, b"\x07", "the block at 66 has 35 bytes and 2 entries from 7 on"),
-        (86, b"\x7f", "entry 0 of 2130706435 bytes runs past the end of its block"),
+        (86, b"\x7f", "entry 0 of 2130706435 bytes extends past the end of its block"),
     ],
 )
 def test_damage_is_refused(at: int, bad: bytes, message: str) -> None:
@@ -147,7 +147,7 @@ def test_other_padding_is_noted() -> None:
     data[97:101] = b"\xfe\xdc\xde\xad"
     entries, deviations = read(bytes(data))
     assert payloads_of(entries) == PAYLOADS
-    assert deviations == ["o: the block at 66 ends with something else than padding"]
+    assert deviations == ["o: the block at 66 ends with bytes other than padding"]
 
 
 def test_a_truncated_object_ends_the_reader() -> None:

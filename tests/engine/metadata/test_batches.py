@@ -139,7 +139,7 @@ def test_versions_below_the_lowest_that_is_known_are_refused(
     assert len(found) <= limit + 2
     assert found[0][2] is BatchState.WATERMARK
     for version in range(found[0][1] + 1):
-        with pytest.raises(Conflict, match=f"version {version} of app is too old to tell .* up to {found[0][1]}"):
+        with pytest.raises(Conflict, match=f"version {version} of app is too old to determine .* up to {found[0][1]}"):
             known(store, version)
     assert known(store, 17, 18, 19) == [False, True, False]
     assert replayed(store, tmp_path / "other") == found

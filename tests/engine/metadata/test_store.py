@@ -106,7 +106,7 @@ def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_waiting_writer_names_the_holder(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append(f"held by process {os.getpid()}")
+    expected_warnings.append(f"owned by process {os.getpid()}")
     monkeypatch.setattr("tierfs.engine.metadata.write_watch.WARN_AFTER_S", 0.0)
     monkeypatch.setattr("tierfs.engine.metadata.write_watch._POLL_S", 0.01)
     warned = threading.Event()

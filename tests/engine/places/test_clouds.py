@@ -46,7 +46,7 @@ def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_
     place = storage.place
     with pytest.raises(PermissionDenied, match="no token") as told, map_place_errors(place, "abfs://c/p"):
         raise ClientAuthenticationError("no token\nwith a page of reasons")
-    assert told.value.remedy == "check who asks: docs/places.md says by what each place knows it"
+    assert told.value.remedy == "check the credentials: docs/places.md lists those of each place"
     storage.close()
 
 

@@ -154,14 +154,14 @@ def refusal(tmp_path: Path, *words: str) -> Done:
         ("webhdfs://host/x?delegation=secret", "would be recorded"),
         ("abfs://c@account.dfs.core.windows.net/x?sig=secret", "would be recorded"),
         ("s3://key:secret@bucket/x", "s3://key@bucket/x is not an S3 location"),
-        ("webhdfs://ho st/x", "webhdfs://ho st/x is no place"),
+        ("webhdfs://ho st/x", "webhdfs://ho st/x is not a place"),
         ("hdfs://user@host/x", "write hdfs://HOST[:PORT]/PATH"),
         ("gs://bucket:80/x", "write gs://BUCKET/PREFIX"),
-        ("local:///a/../b", "a part of its path is empty, or dots"),
-        ("webhdfs://host//a//b", "a part of its path is empty, or dots"),
-        ("webhdfs://host:0/x", "0 is no port"),
-        ("webhdfs://host:8o/x", "8o is no port"),
-        ("webhdfs://host:65536/x", "65536 is no port"),
+        ("local:///a/../b", "a part of its path is empty or consists of dots"),
+        ("webhdfs://host//a//b", "a part of its path is empty or consists of dots"),
+        ("webhdfs://host:0/x", "0 is not a port"),
+        ("webhdfs://host:8o/x", "8o is not a port"),
+        ("webhdfs://host:65536/x", "65536 is not a port"),
         ("local://host/x", "write local:///DIR"),
         ("relative", "unknown kind of cold tier"),
     ],
@@ -178,7 +178,7 @@ def test_a_configuration_that_its_client_refuses_is_told(tmp_path: Path, monkeyp
         monkeypatch.delenv(name, raising=False)
     done = refusal(tmp_path, "init", "--cold-url", "abfs://container/x")
     assert done.code == 2
-    assert "abfs://container/x: its client does not start" in done.err
+    assert "abfs://container/x: its client failed to start" in done.err
     assert "docs/places.md" in done.err
 
 

@@ -108,7 +108,7 @@ def test_a_host_is_one_of_ssh_config_and_the_key_that_of_the_agent(
     ("says", "told"),
     [
         (None, "127.0.0.1:[0-9]+: Connection refused$"),
-        (b"", "does not answer within 0.5 s"),
+        (b"", "did not respond within 0.5 s"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 1000, "127.0.0.1:[0-9]+: "),
     ],
 )
@@ -174,7 +174,8 @@ def passed(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"), [("/bin/sleep 60", "serves no SFTP: it is silent"), ("/bin/false", r"serves no SFTP: \S")]
+    ("program", "told"),
+    [("/bin/sleep 60", "does not serve SFTP: no response"), ("/bin/false", r"does not serve SFTP: \S")],
 )
 def test_a_server_without_sftp_is_an_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, told: str

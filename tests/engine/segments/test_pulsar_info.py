@@ -129,9 +129,9 @@ def test_the_bytes_are_those_of_the_published_message(store: TestStore, uuid: UU
         ("s3://b/", "aws-s3", None),
         ("gs://b", "google-cloud-storage", None),
         ("abfss://b@account.dfs.core.windows.net", "azureblob", None),
-        ("s3://b/prefix", "aws-s3", "Pulsar looks in the root of a bucket, not below /prefix"),
-        ("file:/srv/cold", "tierfs", "no driver of Pulsar reads file:/srv/cold"),
-        ("sftp://host/cold", "tierfs", "no driver of Pulsar reads sftp://host/cold"),
+        ("s3://b/prefix", "aws-s3", "Pulsar reads only the root of a bucket, not /prefix"),
+        ("file:/srv/cold", "tierfs", "Pulsar has no driver for file:/srv/cold"),
+        ("sftp://host/cold", "tierfs", "Pulsar has no driver for sftp://host/cold"),
     ],
 )
 def test_the_place_decides_the_driver(store: TestStore, url: str, driver: str, why: str | None) -> None:

@@ -44,7 +44,7 @@ def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
     """Return the intent of a job. Raises GivenUp for one that was committed or given up."""
     intent = txn.get(INTENTS, job.encode())
     if intent is None:
-        raise GivenUp(f"job {job} was given up, or committed by another process", remedy="run the job again")
+        raise GivenUp(f"job {job} was abandoned, or committed by another process", remedy="run the job again")
     return intent
 
 
@@ -102,6 +102,6 @@ def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: Locati
 
 def _exists(name: str) -> AlreadyExists:
     return AlreadyExists(
-        f"segment {names.printable(name)} exists already, so nothing of the batch was committed",
-        remedy="write below another directory, or delete it first",
+        f"segment {names.printable(name)} already exists, so nothing of the batch was committed",
+        remedy="write into another directory, or delete it first",
     )

@@ -34,7 +34,7 @@ _MEANINGS = meanings(
     (Meaning(errors.NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(errors.AlreadyExists, "already exists"), (errno.EEXIST,)),
     (Meaning(errors.PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS)),
-    (Meaning(errors.StorageFull, remedy="make room in the cold tier"), tuple(os_errors.NO_ROOM)),
+    (Meaning(errors.StorageFull, remedy="free space in the cold tier"), tuple(os_errors.NO_ROOM)),
 )
 
 # Opens the place that a URL names.
@@ -90,7 +90,7 @@ class Binding(ABC):
             self.write(name, _blocks(name, source), dict(metadata or {}), create_only=create_only)
             stored = self.look(name)
         if stored.length_bytes != source.length_bytes:
-            sent = f"{source.length_bytes} bytes were sent, and {stored.length_bytes} are there"
+            sent = f"{source.length_bytes} bytes were sent, but {stored.length_bytes} are stored"
             raise errors.Unavailable(f"{printable(name)}: {sent}")
         return stored
 
@@ -180,8 +180,8 @@ def connect(url: str) -> ChunkStorage:
     points = tuple(entry_points(group=GROUP, name=scheme_of(url)))
     if not points:
         raise InvalidRequest(
-            f"{printable(url)}: nothing here serves {printable(scheme_of(url))}://",
-            remedy="tierfs knows s3:// and directories; a package adds others by an entry point tierfs.storage",
+            f"{printable(url)}: no installed package serves {printable(scheme_of(url))}://",
+            remedy="tierfs knows s3:// and directories; a package can add others with an entry point tierfs.storage",
         )
     try:
         make: Connect = points[0].load()
@@ -191,5 +191,5 @@ def connect(url: str) -> ChunkStorage:
     except Exception as exc:  # code of a user: anything may be raised
         what = f"{printable(points[0].name)}:// is served by {printable(points[0].value)}"
         raise InvalidRequest(
-            f"{what}, which fails: {type(exc).__name__}: {exc}", remedy="mend that package, or name another place"
+            f"{what}, which fails: {type(exc).__name__}: {exc}", remedy="repair that package, or choose another place"
         ) from exc

@@ -55,7 +55,7 @@ def require_ours(name: str) -> str:
     """Return a name that tierfs makes; raises DataLoss for any other, before anything is done by it."""
     if NAME.fullmatch(name) is None:
         raise DataLoss(
-            f"metadata name a chunk file {printable(name)}, which tierfs would not make; it is not touched",
+            f"the metadata lists a chunk file {printable(name)}, which is not a tierfs name; it is not touched",
             remedy="run: tierfs check",
         )
     return name
@@ -131,7 +131,7 @@ class ChunkFiles:
                 raise
             if not self._follow():
                 raise Unavailable(
-                    f"{self.root} holds no chunk files now; it seems not to be mounted", remedy="mount it"
+                    f"{self.root} has no chunk files now; it seems not to be mounted", remedy="mount it"
                 ) from exc
         return self._open_for_read(name)
 
@@ -215,7 +215,7 @@ class ChunkFiles:
         try:
             self.delete(name)
         except TierfsError as exc:
-            log.info("%s, which no record names, cannot be removed yet: %s", name, exc)
+            log.info("%s is unreferenced, and cannot be removed yet: %s", name, exc)
 
     def names(self) -> Iterator[str]:
         """Yield the names of all files, in no order."""

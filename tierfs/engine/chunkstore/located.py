@@ -171,12 +171,12 @@ class LocatedStorage:
         if same_place(location, place.location):
             return place.number
         if not self._follows:
-            raise Conflict("the cold tier has another address now", remedy="run the command again")
+            raise Conflict("the address of the cold tier has changed", remedy="run the command again")
         with self._changing:
             place = self._place
             if not same_place(location, place.location):
                 place = self._place = _Whereabouts(place.number + 1, location, self._connector.link(location))
-                log.info("location %d is at another place now: %s", location.id, policies.told(location))
+                log.info("the address of location %d has changed: %s", location.id, policies.told(location))
         return place.number
 
     def _newest(self) -> LocationRecord:
@@ -185,7 +185,7 @@ class LocatedStorage:
         with self._metadata.read() as txn:
             location = txn.get(LOCATIONS, tables.u32(self.location_id))
         if location is None:
-            raise Unavailable(f"location {self.location_id} is none of the store's any more")
+            raise Unavailable(f"location {self.location_id} is no longer a location of the store")
         return location
 
     def _call(self, function: Callable[[ChunkStorage], T]) -> T:
@@ -313,7 +313,7 @@ class LocatedStorage:
             if time.monotonic() - self._looked_s >= self._look_s:
                 self.present()
         except TierfsError as exc:
-            log.debug("where location %d is: %s", self.location_id, exc)
+            log.debug("cannot read the address of location %d: %s", self.location_id, exc)
             return None
         return self._place.range_url(name)
 

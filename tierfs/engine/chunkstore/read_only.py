@@ -90,7 +90,7 @@ class ReadOnlyDirectory(_ReadOnly):
         try:
             self._tree = RootDirectory(root)
         except NotFound as exc:
-            raise Unavailable(f"{self}: it is not there now", remedy="mount it, or bring it back") from exc
+            raise Unavailable(f"{self}: it is missing now", remedy="mount it, or restore it") from exc
         self._reader = FileReader(self._tree, _described)
 
     def __repr__(self) -> str:

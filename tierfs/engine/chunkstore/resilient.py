@@ -241,7 +241,7 @@ class ResilientStorage(Wrapped):
         if error is not None:
             deadlines.note(error)
         tries = f"{state.attempt_number} of {self._attempts}"
-        _log.log(level, "%s %s failed, try %s: %s", verb, printable(name), tries, error)
+        _log.log(level, "%s %s failed, attempt %s: %s", verb, printable(name), tries, error)
 
     def _count_error(self, verb: str, error: TierfsError) -> None:
         self._metrics.count(MetricName.STORAGE_ERRORS, tier=self._tier, verb=verb, error=type(error).__name__)

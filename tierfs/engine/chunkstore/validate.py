@@ -90,7 +90,7 @@ def check_range(stored: StoredObject, offset: int, length_bytes: int) -> None:
 def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str) -> DataLoss:
     """Return the error of a read past the end of the object."""
     end = offset + length_bytes
-    return DataLoss(f"{printable(name)}: bytes {offset} to {end} were asked for, it has {object_bytes}")
+    return DataLoss(f"{printable(name)}: bytes {offset} to {end} were requested, but it has {object_bytes}")
 
 
 def check_etag(name: str, etag: str, if_match: str | None, length_bytes: int | None) -> None:
@@ -120,7 +120,7 @@ def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
         check_name(piece.name)
         if piece.offset < 0 or piece.length_bytes <= 0:
             end = piece.offset + piece.length_bytes
-            raise InvalidRequest(f"{printable(piece.name)}: [{piece.offset}, {end}) is no piece of an object")
+            raise InvalidRequest(f"{printable(piece.name)}: [{piece.offset}, {end}) is not a piece of an object")
 
 
 def composed_bytes(pieces: Sequence[ObjectPiece]) -> int:

@@ -107,7 +107,7 @@ def read_marker(storage: ChunkStorage, name: str) -> tuple[str, str, Versions]:
     named = marker is not None and marker.is_of(record.application, record.number)
     bounded = all(first <= last <= MAX_BATCH for first, last in ranges) and message.forgotten <= MAX_BATCH
     if not (named and bounded):
-        raise DataLoss(f"{printable(name)} contradicts its name, or holds impossible versions")
+        raise DataLoss(f"{printable(name)} contradicts its name, or contains impossible versions")
     return message.store_id, record.application, Versions(ranges, message.forgotten)
 
 

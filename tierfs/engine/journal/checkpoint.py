@@ -170,7 +170,7 @@ class Checkpointer:
             try:
                 self._storage.delete(item.name)
             except PermissionDenied as exc:
-                log.info("superseded %s is kept, as it may not be deleted: %s", item.name, exc)
+                log.info("superseded %s is kept, because it cannot be deleted: %s", item.name, exc)
                 self._note_kept(1 + sum(1 for _ in superseded), str(exc))
                 return exc
         self._note_kept(0, "")
@@ -192,7 +192,7 @@ class Checkpointer:
             try:
                 self._storage.delete(item.name)
             except PermissionDenied as exc:
-                log.info("%s of a crashed checkpoint is kept, as it may not be deleted: %s", item.name, exc)
+                log.info("%s of a crashed checkpoint is kept, because it cannot be deleted: %s", item.name, exc)
 
 
 def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:

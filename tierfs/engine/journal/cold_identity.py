@@ -30,7 +30,7 @@ from tierfs.engine.metadata.records import StoreRecord
 _REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
 
 # Remedies where a place was left by a move.
-_COPY = "go on with the store that was moved; this is a copy of it from before, or an old backup"
+_COPY = "continue with the store that was moved; this is an earlier copy of it, or an old backup"
 FOLLOW = "follow the new one: tierfs config {setting}"
 
 
@@ -79,9 +79,9 @@ def _what_it_holds(storage: ChunkStorage) -> str:
     """Describe the journal there, for a message; called only after a mismatch."""
     whole = look(storage, 0)
     if not whole.shown:
-        return "holds no journal"
+        return "has no journal"
     last = max(whole.shown)
-    moved = f" (it was left for {left.read(storage, whole.left).to})" if whole.left >= last else ""
+    moved = f" (its store was moved to {left.read(storage, whole.left).to})" if whole.left >= last else ""
     return f"has a journal that ends at slot {last}{moved}"
 
 
@@ -130,7 +130,7 @@ def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, 
     except DataLoss:
         put = replace
     if store_id is not None and store_id != ours.store_id:
-        raise wrong_cold_tier(f"the mark in {storage!r} names the store {store_id}, not {ours.store_id}")
+        raise wrong_cold_tier(f"the mark in {storage!r} is of the store {store_id}, not {ours.store_id}")
     newest = ours.journal.newest_slot
     if store_id is None and (created or newest):
         if not created:

@@ -50,5 +50,5 @@ def faster(epoch: int) -> Fenced:
     """Return the error of a recovery that lost a race."""
     return Fenced(
         f"another recovery took the bucket over meanwhile, with epoch {epoch}",
-        remedy="use the store it made, or recover again to replace it",
+        remedy="use the store that it created, or recover again to replace it",
     )

@@ -52,7 +52,7 @@ class Left:
     def to(self) -> str:
         """The new place, in a few words."""
         if not self.url:
-            return "another place, which its damaged note does not name"
+            return "another place, which is not readable in its damaged note"
         return f"{printable(self.url)} at {printable(self.endpoint_url)}" if self.endpoint_url else printable(self.url)
 
     @property
@@ -125,7 +125,7 @@ def require_moved(storage: ChunkStorage, remedy: str) -> None:
     origin = moving(storage)
     if origin is None:
         return
-    begun = f" (begun on {_day(origin)})" if origin.moved_ms else ""
+    begun = f" (started on {_day(origin)})" if origin.moved_ms else ""
     raise WrongColdTier(
         f"{storage!r} lacks a part of the cold tier: a move to it from {origin.to} has not finished{begun}",
         remedy=remedy.format(option=origin.option),
@@ -175,7 +175,7 @@ def told(storage: ChunkStorage, left: Left) -> str:
     """Return one line that says who moved what to where."""
     host = f" by {printable(left.host)}" if left.host else ""
     day = f" on {_day(left)}" if left.moved_ms else ""
-    return f"{storage!r} was left: its store's cold tier was moved to {left.to}{day}{host}"
+    return f"{storage!r} is a previous place: its store's cold tier was moved to {left.to}{day}{host}"
 
 
 def _day(left: Left) -> str:

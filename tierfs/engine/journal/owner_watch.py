@@ -60,7 +60,7 @@ class _Question:
         except TierfsError as exc:
             self.error = exc
         except Exception as exc:
-            log.exception("asking the bucket for its owner")
+            log.exception("checking the owner of the bucket")
             self.error = Unavailable(f"internal error: {exc!r}")
         finally:
             self.ended.set()
@@ -184,4 +184,4 @@ class OwnerWatch:
 
 
 def _no_answer() -> Unavailable:
-    return Unavailable(f"the cold tier did not answer within {WAIT_S:.0f} s")
+    return Unavailable(f"the cold tier did not respond within {WAIT_S:.0f} s")

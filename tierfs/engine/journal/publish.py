@@ -126,7 +126,7 @@ class Publisher:
                 is_ours = lock.lock_within(deadlines.within(TURN_S))
             if not is_ours:
                 deadlines.require_time("another process has been publishing")
-                log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
+                log.info("another process has been publishing for %.0f s; this one publishes in parallel", TURN_S)
             yield
 
     def is_in_place(self) -> bool:
@@ -204,7 +204,7 @@ class Publisher:
             log.info("slot %d was written before a crash and is our own", intent.slot)
             return True
         if _is_void(other, store):
-            log.info("slot %d holds a void entry of epoch %d", intent.slot, other.store_epoch)
+            log.info("slot %d contains a void entry of epoch %d", intent.slot, other.store_epoch)
             return False
         owner = OtherOwner(name, other.store_epoch, other.attempt, _fencer(other))
         raise fenced_by(self._metadata, self._storage, owner) from taken
@@ -291,7 +291,7 @@ class OtherOwner:
 
 
 def _elsewhere() -> Conflict:
-    return Conflict("the cold tier has another address now", remedy="run the command again")
+    return Conflict("the address of the cold tier has changed", remedy="run the command again")
 
 
 def look_for_other(
@@ -359,7 +359,7 @@ def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None 
         with metadata.write_notes() as writing:
             writing.update_store(journal=replace(writing.store.journal, wrong_place=wrong_place, asked=asked))
     except TierfsError as exc:  # a full disk, most likely, where eviction must continue
-        log.warning("cannot record whether the cold tier is ours: %s", exc)
+        log.warning("cannot record whether the cold tier belongs to this store: %s", exc)
 
 
 def _position(store: StoreRecord) -> tuple[object, ...]:

@@ -55,7 +55,7 @@ def _apply(txn: WriteTransaction, change: pb.Change) -> None:
     """Apply a change that was not applied before."""
     kind = change.WhichOneof("body")
     if kind is None:
-        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy=frames.UPGRADE)
+        raise DataLoss("unknown change type in the journal (written by a newer tierfs)", remedy=frames.UPGRADE)
     _HANDLERS[kind](txn, getattr(change, kind))
     if change.sequence:
         _move_to(txn, change.sequence)
@@ -77,7 +77,7 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     if entry.store_id != store.store_id:
         raise DataLoss("it belongs to another store")
     if entry.slot != store.journal.next_slot:
-        raise DataLoss(f"the slot before it, {store.journal.next_slot}, is missing")
+        raise DataLoss(f"the previous slot, {store.journal.next_slot}, is missing")
     txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
     if entry.store_epoch < store.store_epoch:
         return False
@@ -86,7 +86,7 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         raise DataLoss(f"it begins at change {entry.first_sequence}, {before} was the last")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
     if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
-        raise DataLoss("its changes are not numbered in sequence")
+        raise DataLoss("the sequence numbers of its changes are not consecutive")
     for change in entry.changes:
         if change.sequence > before:
             _apply(txn, change)
@@ -98,7 +98,7 @@ def apply_state(txn: WriteTransaction, state: Iterable[pb.Change], name: str) ->
     """Apply the part of a checkpoint that has this name. Raises DataLoss, naming it."""
     with naming(name):
         for change in state:
-            require(change.sequence == 0, "a checkpoint holds history")
+            require(change.sequence == 0, "a checkpoint contains history")
             if change.HasField("cold_link"):
                 _cold_link(txn, change.cold_link, merges=False)
             elif change.HasField("directory"):
@@ -278,7 +278,7 @@ def read_policy(message: pb.PolicyRecord) -> PolicyRecord:
         possible = all(policy.parse(key, value) == value for key, value in record.settings.items())
         require(possible, "an impossible policy", record.target_id)
     except (InvalidRequest, ValueError) as exc:
-        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=frames.UPGRADE) from exc
+        raise DataLoss(f"the journal contains an impossible policy: {exc}", remedy=frames.UPGRADE) from exc
     return record
 
 

@@ -133,7 +133,7 @@ def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
     if stored is None:
         return replace(record, references=0)
     same = (stored.tier, stored.location_id, stored.name, stored.length)
-    require(same == (record.tier, record.location_id, record.name, record.length), "an id names two objects", record.id)
+    require(same == (record.tier, record.location_id, record.name, record.length), "two objects have one id", record.id)
     return replace(record, references=stored.references)
 
 

@@ -132,7 +132,7 @@ def _bytes_of(txn: WriteTransaction, directory_id: DirectoryId) -> int:
         require(record is not None, "an unknown directory", at)
         assert record is not None
         climbed.append(record)
-        require(len(climbed) <= _MAX_DEPTH, "directories are nested too deep or in a circle", at)
+        require(len(climbed) <= _MAX_DEPTH, "directories are nested too deep or in a cycle", at)
         at = record.parent_id
     length_bytes = known.get(at, 0)
     if len(known) > _MOST_PATHS:

@@ -106,7 +106,7 @@ def _parsed(data: bytes) -> StoreMark:
         created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
         created_ms = round(created.timestamp() * _MS_PER_S)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-        raise _damaged("it is not a JSON object that names a store") from exc
+        raise _damaged("it is not a JSON object with a store id") from exc
     if not isinstance(store_id, str) or not _is_id(store_id):
         raise _damaged(f"its store {printable(str(store_id))} is not a store id")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

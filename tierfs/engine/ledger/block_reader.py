@@ -104,7 +104,7 @@ def read_batches(
     """
     for block in blocks:
         if block.entries is not None and block.entries <= 0:
-            deviations.add(f"{source.name}: the block at {block.offset} begins with an entry beyond the ledger's last")
+            deviations.add(f"{source.name}: the block at {block.offset} starts with an entry after the ledger's last")
             continue
         _enter(source, block, deviations)
         yield from _batches(source, block, deviations)
@@ -134,13 +134,13 @@ def scan_batches(
     while source.position < object_bytes:
         block, header = _scan_header(source, object_bytes)
         if expected is not None and ledger_id == header.ledger_id and header.first_entry_id != expected:
-            raise source.damage(f"the block at {block.offset} begins with entry {block.first_entry_id}, not {expected}")
+            raise source.damage(f"the block at {block.offset} starts with entry {block.first_entry_id}, not {expected}")
         ledger_id, expected = header.ledger_id, header.first_entry_id
         for batch in _batches(source, block, deviations):
             expected = batch.first_entry_id + len(batch.lengths)
             yield header, batch
         if expected == header.first_entry_id:
-            deviations.add(f"{source.name}: the block at {block.offset} holds no entries")
+            deviations.add(f"{source.name}: the block at {block.offset} has no entries")
 
 
 def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockRange, BlockHeader]:
@@ -160,7 +160,7 @@ def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockRange, 
 def _enter(source: DecoderSource, block: BlockRange, deviations: Deviations) -> None:
     """Move to the first entry of a block that an index names, past its header."""
     if block.offset < source.position:
-        raise source.damage(f"the block at {block.offset} begins before the one in front of it ends")
+        raise source.damage(f"the block at {block.offset} starts before the previous block ends")
     if not 0 <= block.header_bytes <= block.length_bytes:
         size = max(0, block.length_bytes)
         raise _missing(source, block.first_entry_id, f"the block at {block.offset} has {size} bytes")
@@ -175,7 +175,7 @@ def _compare_header(head: bytes, block: BlockRange, source: DecoderSource, devia
     try:
         header = BlockHeader.parse(head, source.name)
     except DataLoss as exc:
-        deviations.add(f"{exc}; it lies at {block.offset}")
+        deviations.add(f"{exc}; it is at {block.offset}")
         return
     if block.ledger_id is not None and header.ledger_id not in (None, block.ledger_id):
         raise source.damage(f"the block at {block.offset} is of ledger {header.ledger_id}, not {block.ledger_id}")
@@ -257,9 +257,9 @@ def _check_frame(frame: bytes, expected: int, block: BlockRange, source: Decoder
     """Return entry id and length in a frame: those of the expected entry, or of a repeated one of this block."""
     length, entry_id = FRAME.unpack(frame)
     if not block.first_entry_id <= entry_id <= expected:
-        raise source.damage(f"entry {entry_id} lies at {source.position}, where entry {expected} is expected")
+        raise source.damage(f"entry {entry_id} is at {source.position}, where entry {expected} is expected")
     if length > block.end_offset - source.position:
-        raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of the block at {block.offset}")
+        raise source.damage(f"entry {entry_id} of {length} bytes extends past the end of the block at {block.offset}")
     return entry_id, length
 
 
@@ -275,7 +275,7 @@ def check_padding(
         differs = differs or bytes(piece) != _repeated(pattern, phase, len(piece))
         phase = (phase + len(piece)) % len(pattern)
     if differs:
-        deviations.add(f"{source.name}: the block at {block.offset} ends with something else than padding")
+        deviations.add(f"{source.name}: the block at {block.offset} ends with bytes other than padding")
     if source.position < block.end_offset:
         deviations.add(f"{source.name} ends at {source.position}, within the padding of the block at {block.offset}")
 

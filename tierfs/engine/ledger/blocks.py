@@ -86,7 +86,7 @@ class BlockHeader:
             raise DataLoss(f"{printable(name)} ends within a block header")
         magic, header_length, block_length, first_entry_id = _FIXED.unpack_from(data)
         if magic not in (MAGIC, STREAMING_MAGIC):
-            raise DataLoss(f"{printable(name)}: a block begins with {magic:08x}, which is not its magic word")
+            raise DataLoss(f"{printable(name)}: a block starts with {magic:08x}, which is not its magic word")
         fixed_bytes = FIXED_BYTES if magic == MAGIC else STREAMING_FIXED_BYTES
         if header_length < fixed_bytes or len(data) < fixed_bytes:
             raise DataLoss(f"{printable(name)}: a block header of {min(header_length, len(data))} bytes is too short")

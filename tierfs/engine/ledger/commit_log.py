@@ -159,7 +159,7 @@ def decode(data: memoryview, where: str) -> LogMessage:
         reader.take(_HEAD.size)
     )
     if magic not in (MAGIC, MAGIC_2) or not _LEAST_BYTES <= size <= len(data):
-        raise DataLoss(f"{where} is no message of RocketMQ's, or cut")
+        raise DataLoss(f"{where} is truncated, or not a message of RocketMQ")
     reader.rest = reader.rest[: size - _HEAD.size]
     born_host = reader.host(is_v6=bool(system_flag & _V6_BORN))
     store_ms = reader.number(8)

@@ -60,9 +60,9 @@ class LedgerIndex:
         if first > 0 and last >= 0:
             raise DataLoss(f"{name}: {numbered('entry', 0, min(first, last + 1), 'are')} in no block of the index")
         if object_bytes < self.data_object_length:
-            raise DataLoss(f"{name} has {object_bytes} bytes of the {self.data_object_length} that its index names")
+            raise DataLoss(f"{name} has {object_bytes} of the {self.data_object_length} bytes in its index")
         if object_bytes > self.data_object_length:
-            deviations.add(f"{name} has {object_bytes} bytes, its index names {self.data_object_length}")
+            deviations.add(f"{name} has {object_bytes} bytes, its index has {self.data_object_length}")
         if self.metadata.state is not LedgerState.CLOSED:
             deviations.add(f"{name}: its ledger was offloaded while it was {self.metadata.state.name}")
 
@@ -132,7 +132,7 @@ def find_entry(entries: Sequence[IndexEntry], entry_id: int, last_entry_id: int)
         raise InvalidRequest(f"entry {entry_id} is not in the ledger, whose last entry is {last_entry_id}")
     at = bisect_right(entries, entry_id, key=lambda entry: entry.first_entry_id)
     if not at:
-        raise DataLoss(f"no block of the index holds entry {entry_id}")
+        raise DataLoss(f"no block of the index contains entry {entry_id}")
     return entries[at - 1]
 
 

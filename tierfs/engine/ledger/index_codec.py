@@ -62,7 +62,7 @@ def decode_index(data: Buffer, name: str, deviations: Deviations) -> LedgerIndex
         raise source.damage(f"an index of {len(data)} bytes is more than {MAX_INDEX_BYTES}")
     magic, length, data_object_length, data_header_length = source.unpack(_START)
     if magic not in (MAGIC, STREAMING_MAGIC):
-        raise source.damage(f"it begins with {magic:08x}, which is not the magic word of an index")
+        raise source.damage(f"it starts with {magic:08x}, which is not the magic word of an index")
     if length != len(data):
         deviations.add(f"{source.name}: the index has {len(data)} bytes, but says {length}")
     if magic == STREAMING_MAGIC:

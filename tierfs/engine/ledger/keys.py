@@ -99,7 +99,7 @@ def extra_metadata(extra: Mapping[str, str]) -> dict[str, str]:
     for key, value in extra.items():
         name = _NO_KEY_CHARACTER.sub("-", key.lower()).strip("-.")
         if not name or name in metadata or name in _OWN_KEYS:
-            raise InvalidRequest(f"metadata key {printable(key)!r} cannot be added", remedy="name it another way")
+            raise InvalidRequest(f"metadata key {printable(key)!r} cannot be added", remedy="choose another key")
         metadata[name] = quote(value.strip(), safe=f" {_AS_IT_IS}")
     return metadata
 

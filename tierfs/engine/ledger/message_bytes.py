@@ -28,7 +28,7 @@ class MessageReader:
     def take(self, count: int, what: str) -> memoryview:
         """Return the next `count` bytes."""
         if not 0 <= count <= len(self.rest):
-            raise damaged(self.where, f"{what} has {count} bytes, and {len(self.rest)} are left")
+            raise damaged(self.where, f"{what} has {count} bytes, but {len(self.rest)} remain")
         taken, self.rest = self.rest[:count], self.rest[count:]
         return taken
 
@@ -49,7 +49,7 @@ class MessageReader:
         size = self.number(f"the size of {name}")
         self._metadata_bytes += size
         if self._metadata_bytes > MAX_METADATA_BYTES:
-            raise damaged(self.where, f"{name} brings its metadata to {self._metadata_bytes} bytes")
+            raise damaged(self.where, f"{name} increases its metadata to {self._metadata_bytes} bytes")
         try:
             message = kind.FromString(bytes(self.take(size, name)))
         except DecodeError as exc:

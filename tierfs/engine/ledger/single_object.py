@@ -105,7 +105,7 @@ def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) 
     source = DecoderSource([start], 0, name)
     word, length, count, metadata_bytes = source.unpack(_START)
     if word != magic.index:
-        raise source.damage(f"it begins with {word.hex()}, which is not the magic word of an index")
+        raise source.damage(f"it starts with {word.hex()}, which is not the magic word of an index")
     if length > min(object_bytes, MAX_INDEX_BYTES) or START_BYTES + metadata_bytes + count * ENTRY.size != length:
         raise source.damage(f"an index of {length} bytes with {count} blocks cannot be in {object_bytes} bytes")
     return ByteRange(0, length)
@@ -139,13 +139,13 @@ def read_batches(
     """
     for block in blocks:
         if block.offset < source.position:
-            raise source.damage(f"the block at {block.offset} begins before the one in front of it ends")
+            raise source.damage(f"the block at {block.offset} starts before the previous block ends")
         source.skip_to(block.offset)
         _check_header(source.unpack(_HEADER), block, magic, source)
         for entry_id in range(block.first_entry_id, block.first_entry_id + (block.entries or 0)):
             (length,) = source.unpack(_FRAME)
             if length > block.end_offset - source.position:
-                raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
+                raise source.damage(f"entry {entry_id} of {length} bytes extends past the end of its block")
             offset = source.position
             yield BlockEntryBatch(entry_id, (length,), offset - _FRAME.size, None)
             source.skip_to(offset + length)
@@ -157,7 +157,7 @@ def _check_header(
 ) -> None:
     word, length, count, first_entry_id = fields
     if word != magic.block:
-        raise source.damage(f"the block at {block.offset} begins with {word.hex()}, which is not its magic word")
+        raise source.damage(f"the block at {block.offset} starts with {word.hex()}, which is not its magic word")
     if (length, count, first_entry_id) != (block.length_bytes, block.entries, block.first_entry_id):
         raise source.damage(
             f"the block at {block.offset} has {length} bytes and {count} entries from {first_entry_id} on, its index "

@@ -39,7 +39,7 @@ class Transform:
             except Exception as exc:  # code of a user: anything may be raised
                 raise InvalidRequest(
                     f"transform {printable(self.name)} fails at entry {number}: {type(exc).__name__}: {exc}",
-                    remedy="mend the package that it comes from, or leave it out",
+                    remedy="repair the package that provides it, or omit it",
                 ) from exc
             yield from replaced
 
@@ -55,7 +55,7 @@ def named(name: str) -> Transform:
         return Transform(name, unbatch.unbatch)
     points = tuple(entry_points(group=GROUP, name=name))
     if not points:
-        raise InvalidRequest(f"there is no transform {printable(name)!r}", remedy=f"known are: {', '.join(names())}")
+        raise InvalidRequest(f"unknown transform {printable(name)!r}", remedy=f"known transforms: {', '.join(names())}")
     return Transform(name, _loaded(points[0]))
 
 
@@ -65,6 +65,6 @@ def _loaded(point: EntryPoint) -> Replace:
     except Exception as exc:  # of a package of a user
         raise InvalidRequest(
             f"transform {printable(point.name)} cannot be loaded: {type(exc).__name__}: {exc}",
-            remedy=f"mend the package that has {printable(point.value)}",
+            remedy=f"repair the package that provides {printable(point.value)}",
         ) from exc
     return loaded

@@ -61,7 +61,7 @@ class BatchRecord(Record):
         sound = units.decimal(self.batch, MAX_BATCH) is not None
         require(sound, "a batch with an impossible version", self.batch[:40])
         require(len(self.writer.encode()) <= MAX_APPLICATION_BYTES, "a batch of an impossible writer", self.batch[:40])
-        require(self.first <= self.number, "a range of versions runs backwards", self.batch[:40])
+        require(self.first <= self.number, "a range of versions is reversed", self.batch[:40])
 
 
 @dataclass(frozen=True, slots=True)

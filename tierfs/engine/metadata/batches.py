@@ -69,7 +69,7 @@ def check(application: str, version: int) -> None:
             remedy=f"use 1 to {MAX_APPLICATION_BYTES} bytes of printable text",
         )
     if not 0 <= version <= MAX_BATCH:
-        raise InvalidRequest(f"txnVersion is {version}", remedy="use a number from 0 on, below 2^63")
+        raise InvalidRequest(f"txnVersion is {version}", remedy="use a number of at least 0, below 2^63")
 
 
 def of_job(job: str) -> str:
@@ -104,9 +104,9 @@ def is_committed(txn: ReadTransaction, application: str, version: int, writer: s
         return False
     if row.state is BatchState.WATERMARK:
         raise Conflict(
-            f"version {version} of {printable(application)} is too old to tell whether it was committed: versions up "
-            f"to {row.number} are forgotten",
-            remedy="write it with another txnAppId, if its segments are not there",
+            f"version {version} of {printable(application)} is too old to determine whether it was committed: "
+            f"versions up to {row.number} are forgotten",
+            remedy="if its segments are missing, write it with another txnAppId",
         )
     if row.state is BatchState.RANGE:
         return row.first <= version
@@ -115,7 +115,7 @@ def is_committed(txn: ReadTransaction, application: str, version: int, writer: s
     if writer and row.writer and row.writer != writer:
         raise Conflict(
             f"batch {version} of {printable(application)} was committed by a query with another checkpoint",
-            remedy="write with another txnAppId, or take the checkpoint that belongs to it",
+            remedy="write with another txnAppId, or use the checkpoint that belongs to it",
         )
     return True
 

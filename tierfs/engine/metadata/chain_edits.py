@@ -280,7 +280,7 @@ def count_references(
     if left > 0:
         txn.put(OBJECTS, tables.u64(object_id), replace(record, references=left))
         return None
-    require(left == 0, "an object without references lost one", object_id)
+    require(left == 0, "an object without references loses a reference", object_id)
     txn.delete(OBJECTS.name, tables.u64(object_id))
     checksums.delete(txn, object_id)
     return record

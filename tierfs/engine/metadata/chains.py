@@ -86,7 +86,7 @@ def object_of(txn: ReadTransaction, chunk: ChunkRecord) -> ObjectRecord:
 def object_by_id(txn: ReadTransaction, object_id: ObjectId) -> ObjectRecord:
     """Return the object that chunks name. Raises DataLoss when its record is missing."""
     record = txn.get(OBJECTS, tables.u64(object_id))
-    require(record is not None, "a chunk names a missing object", object_id)
+    require(record is not None, "a chunk refers to a missing object", object_id)
     assert record is not None
     return record
 

@@ -150,7 +150,7 @@ def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
 
 def not_a_segment(name: str) -> IsDirectory:
     """Return the error of a directory, or of a managed ledger, where a segment is meant."""
-    remedy = f"name a segment in it: tierfs ls {names.as_word(name or '/')}"
+    remedy = f"choose a segment in it: tierfs ls {names.as_word(name or '/')}"
     return IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment", remedy=remedy)
 
 

@@ -110,7 +110,7 @@ class Environment:
         if isinstance(failed, ReadOnlyDisk):
             raise read_only_disk(self.path)
         raise Unavailable(
-            f"the disk takes no changes since an earlier commit failed ({failed})",
+            f"the disk accepts no changes since an earlier commit failed ({failed})",
             remedy="repair the disk; this process then continues by itself",
         )
 
@@ -125,11 +125,11 @@ class Environment:
         try:
             host.try_to_write(self.path / WRITER)
         except OSError as exc:
-            log.debug("%s: the disk still takes no changes: %s", self.path, exc)
+            log.debug("%s: the disk still accepts no changes: %s", self.path, exc)
             return False
         if self.broken is failed:  # another thread's commit may have failed since
             self.broken = None
-            log.warning("%s: the disk takes changes again", self.path.parent)
+            log.warning("%s: the disk accepts changes again", self.path.parent)
         return self.broken is None
 
     def commit(self, txn: lmdb.Transaction) -> None:
@@ -213,7 +213,7 @@ class ReadOnlyEnvironment(Environment):
             self._open_databases(ALL_NAMES, create=False)
             self._open_others()
             self._opened = opened.pop_all()
-        log.warning("%s: the disk is read-only; what is there can be read, and nothing can be changed", path.parent)
+        log.warning("%s: the disk is read-only; data can be read, but not changed", path.parent)
 
     def require_writable(self) -> None:
         """Raise ReadOnlyDisk."""
@@ -269,9 +269,9 @@ class ReadOnlyEnvironment(Environment):
     def _require_no_writer(self) -> None:
         if self._has_writer():
             raise Conflict(
-                f"{self.path} can only be read here, and a process that can write to it has it open, so that what is "
-                "read could change meanwhile",
-                remedy="let this process write there too, end the other one, or read what it serves",
+                f"{self.path} is read-only here, but a process that can write to it has it open, so data could "
+                "change while it is read",
+                remedy="give this process write access, stop the other process, or read through it",
             )
 
 

@@ -61,7 +61,7 @@ def frame(message: Message) -> bytes:
     if size_bytes > MAX_OBJECT_BYTES:
         raise InvalidRequest(
             f"a {message.DESCRIPTOR.name} has {size_bytes} bytes; readers take at most {MAX_OBJECT_BYTES}",
-            remedy="nothing of it was written: report what made a record that large",
+            remedy="nothing was written; report the command that made a record of this size",
         )
     return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
 
@@ -90,7 +90,7 @@ def read_framed(file: Readable, name: str) -> bytes | None:
         raise damaged(name, "it is not an object of tierfs")
     payload = file.read(length)
     if len(payload) < length:
-        raise damaged(name, f"it is cut: {len(payload)} of {length} bytes of a part")
+        raise damaged(name, f"it is truncated: {len(payload)} of {length} bytes of a part")
     return header + payload
 
 
@@ -108,7 +108,7 @@ def damaged(name: str, why: str) -> DataLoss:
 def _parse(data: bytes, name: str, kind: type[M]) -> M:
     """Return the message in an object's framed bytes; raises DataLoss naming the object."""
     if len(data) < _HEADER.size:
-        raise damaged(name, f"it is cut: it has {units.count(len(data), 'byte')}")
+        raise damaged(name, f"it is truncated: it has {units.count(len(data), 'byte')}")
     magic, version, crc, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
     if magic != MAGIC:

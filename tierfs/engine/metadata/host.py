@@ -68,8 +68,8 @@ def refuse_network_filesystem(path: Path) -> None:
         kind = _filesystem_of(path)
     if kind in NETWORK_FILESYSTEMS:
         raise InvalidRequest(
-            f"{path} is on a network filesystem ({kind}); a store's metadata is in LMDB, whose locks and shared memory "
-            "hold within one kernel only",
+            f"{path} is on a network filesystem ({kind}); a store's metadata is in LMDB, whose locks and shared "
+            "memory work only within one kernel",
             remedy="put the store on a local disk; its cold tier may be on the network (tierfs init --cold-dir)",
         )
 

@@ -44,7 +44,8 @@ def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
     """Return one of LMDB's errors as ours."""
     if isinstance(exc, lmdb.PanicError):
         return Unavailable(
-            f"{path}: the disk failed at the end of a commit, which may hold or not", remedy="restart this process"
+            f"{path}: the disk failed at the end of a commit, which may or may not be durable",
+            remedy="restart this process",
         )
     if isinstance(exc, lmdb.ReadersFullError):
         return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
@@ -55,7 +56,7 @@ def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
     if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
         return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs check")
     if isinstance(exc, lmdb.NotFoundError):
-        return DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory")
+        return DataLoss(f"{path} has no complete store", remedy="run tierfs init in an empty directory")
     if isinstance(exc, lmdb.ReadonlyError):
         return PermissionDenied(f"{path}: {exc}")
     return _from_message(path, exc)
@@ -72,7 +73,7 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
     if isinstance(exc, lmdb.MemoryError) or "Cannot allocate memory" in text:
         # ENOMEM of the map: nothing is known of the metadata then, least of all that it is damaged.
         return Unavailable(
-            f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
+            f"{path}: the metadata needs more memory than is free, or more than ulimit -v allows", remedy=_UNLIMITED
         )
     if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
         return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy=os_errors.FEW_FILES_REMEDY)

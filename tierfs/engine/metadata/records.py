@@ -169,7 +169,7 @@ class SegmentRecord(Record):
     def check(self) -> None:
         """Raise DataLoss unless lengths are ordered, empty chains are empty, and only an open segment is active."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
-        require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
+        require(self.first_offset <= self.start_offset, "a segment starts before its first offset", self.id, self.name)
         self.local.check(self.id)
         self.cold.check(self.id)
         require(not self.active or (self.local.count > 0 and not self.sealed), "an impossible active chunk", self.id)

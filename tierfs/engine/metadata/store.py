@@ -74,7 +74,7 @@ class MetadataStore:
         Raises AlreadyExists.
         """
         if path.exists():
-            raise AlreadyExists(f"{path} already holds a store")
+            raise AlreadyExists(f"{path} already contains a store")
         lmdb_environment.create_directory(path)
         path = path.resolve()
         environment = lmdb_environment.open_present(path, create=True)
@@ -96,8 +96,9 @@ class MetadataStore:
         if environment.identity != self._identity or not self.is_present:
             another = lmdb_environment.identity_at(self.path) is not None
             raise Fenced(
-                f"the store at {self.path.parent} was removed" + (", and another one is there now" if another else ""),
-                remedy="open it again: what has it open since before is of no use" if another else "bring it back",
+                f"the store at {self.path.parent} was removed"
+                + (", and another store is there now" if another else ""),
+                remedy="reopen it: handles opened earlier are no longer valid" if another else "restore it",
             )
         self._look_due_s = time.monotonic() + _LOOK_S
         return environment

@@ -24,7 +24,7 @@ def require_owner(store: StoreRecord) -> None:
     if store.replica:
         raise Fenced(
             "this store is a replica: it follows a bucket that another store owns and changes nothing",
-            remedy="change it where its owner is, or own the bucket from here: tierfs recover",
+            remedy="make the change at its owner, or take over the bucket: tierfs recover",
         )
     if store.journal.fenced_by_epoch:
         raise fenced(store)
@@ -43,17 +43,17 @@ def fenced(store: StoreRecord) -> Fenced:
     """Return the error of a store whose record says that it is fenced."""
     if store.journal.fencer.moved_to:
         return Fenced(
-            f"the store's cold tier was moved to {store.journal.fencer.moved_to}, and this is a copy of the store from "
-            "before, or an old backup; it may only be read",
-            remedy="go on with the store that was moved; if it is lost, rebuild it from there with: tierfs recover",
+            f"the store's cold tier was moved to {store.journal.fencer.moved_to}, and this is an earlier copy of the "
+            "store, or an old backup; it is read-only",
+            remedy="continue with the store that was moved; if it is lost, rebuild it from there with: tierfs recover",
         )
     if is_old_backup(store):
         return Fenced(
             "the bucket is ahead of this store's metadata: they are an old backup, or a copy of them is in use; "
-            "this store may only be read",
+            "this store is read-only",
             remedy="rebuild the metadata from the bucket with: tierfs recover",
         )
     return Fenced(
-        f"another store owns the bucket since epoch {store.journal.fenced_by_epoch}; this one may only be read",
-        remedy="see what only this disk holds, and how to save it: tierfs status",
+        f"another store owns the bucket since epoch {store.journal.fenced_by_epoch}; this store is read-only",
+        remedy="to see and save the data that is only on this disk: tierfs status",
     )

@@ -314,7 +314,7 @@ class Tally:
 
 
 def _too_many() -> DataLoss:
-    return DataLoss("all records together hold more bytes than there can be", remedy="run: tierfs check")
+    return DataLoss("the records contain more bytes than possible", remedy="run: tierfs check")
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:

@@ -63,7 +63,7 @@ def check_removal(record: SegmentRecord | DirectoryRecord) -> None:
     if not hidden and not removal.due_ms:
         return
     expected = names.in_trash(removal.due_ms, record.id)
-    require(hidden and record.name == expected, "an entry's removal is not that of its name", record.id)
+    require(hidden and record.name == expected, "an entry's removal does not match its name", record.id)
     check_times(removal.removed_ms, removal.due_ms)
     sums = removal.segments, removal.directories, removal.bytes, removal.local_bytes, removal.cold_bytes
     most = max(*sums, removal.uncovered_bytes, removal.active_bytes)
@@ -104,20 +104,20 @@ def check_directory(record: DirectoryRecord) -> None:
 def check_chunk(record: ChunkRecord, stored: ObjectRecord | None) -> None:
     """Raise DataLoss unless a cold chunk's range fits the segment and its object; a lost one may have no object."""
     record.check()
-    require(record.end_offset <= MAX_OFFSET, "a chunk ends beyond every file", record.start_offset)
+    require(record.end_offset <= MAX_OFFSET, "a chunk ends after the end of every file", record.start_offset)
     if stored is None:
-        require(not record.object_id, "a chunk names an unknown object", record.object_id)
+        require(not record.object_id, "a chunk refers to an unknown object", record.object_id)
         return
-    require(stored.tier is Tier.COLD, "a cold chunk names a local object", stored.id)
+    require(stored.tier is Tier.COLD, "a cold chunk refers to a local object", stored.id)
     end = record.object_offset + record.length
-    require(end <= stored.length, "a chunk ends beyond its object", record.start_offset, stored.id)
+    require(end <= stored.length, "a chunk ends after its object", record.start_offset, stored.id)
 
 
 def check_object(record: ObjectRecord, own_location: int) -> None:
     """Raise DataLoss unless a cold object's ids, size and names are possible; those of an owned one are ours."""
     record.check()
     check_id(record.id, "an object")
-    require(record.tier is Tier.COLD, "names a local object", record.id)
+    require(record.tier is Tier.COLD, "refers to a local object", record.id)
     check_times(record.created_ms, record.modified_ms, *record.times.written_ms)
     require(record.times.is_sound(record.length), "an object has impossible times of bytes", record.id)
     require(0 < record.length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
@@ -131,7 +131,9 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     if record.encoding is not PayloadEncoding.RAW:
         check_id(record.segment_id, "a ledger's object with a segment")
         require(record.stored_length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
-        require(record.payload_start + record.length <= MAX_OFFSET, "an object ends beyond every file", record.id)
+        require(
+            record.payload_start + record.length <= MAX_OFFSET, "an object ends after the end of every file", record.id
+        )
 
 
 def check_unchunked(record: ObjectRecord | None, own_location: int) -> None:
@@ -151,8 +153,8 @@ def check_object_name(name: str, *, owned: bool) -> None:
     length_bytes = len(name.encode(errors="surrogatepass"))
     require(0 < length_bytes <= object_names.MAX_BYTES and "\0" not in name, "an object has an impossible name")
     steps = name.split("/")
-    require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leads elsewhere")
-    require(not owned or object_names.is_ours(name), "an owned object has a name that tierfs does not make", name)
+    require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leaves its location")
+    require(not owned or object_names.is_ours(name), "an owned object has a name that is not a tierfs name", name)
 
 
 def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
@@ -160,4 +162,4 @@ def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
     run.check()
     require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", stored.id)
     last = run.start + (run.count - 1) * CRC_BLOCK_BYTES
-    require(last < stored.length, "a checksum run ends beyond its object", stored.id, run.start)
+    require(last < stored.length, "a checksum run ends after its object", stored.id, run.start)

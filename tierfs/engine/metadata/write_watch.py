@@ -82,7 +82,7 @@ class WriteWatch:
                 if now - max(since, warned.get(thread, since)) >= WARN_AFTER_S:
                     warned[thread] = now
                     log.warning(
-                        "waiting for the metadata lock for %.0f s, held by process %d", now - since, self.holder_pid
+                        "waiting for the metadata lock for %.0f s, owned by process %d", now - since, self.holder_pid
                     )
 
 

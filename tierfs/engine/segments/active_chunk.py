@@ -109,7 +109,7 @@ class ChunkDescriptors:
         try:
             return self.files.open_for_append(chunk.name)
         except (NotFound, PermissionDenied) as exc:
-            raise ChunkEnded(f"{chunk.name} was ended by the store's holder") from exc
+            raise ChunkEnded(f"{chunk.name} was completed by the store's holder") from exc
 
     def _close_idle(self) -> None:
         excess = len(self._open) - self.limit

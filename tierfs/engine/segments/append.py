@@ -174,7 +174,7 @@ class PendingAppend(PendingCommit):
         have their names: a file without one was taken for an orphan, inside a write transaction like this one.
         """
         if segment.length != self._writing.base_length:
-            raise StaleBase("an append before this one failed")
+            raise StaleBase("a preceding append failed")
         if not self._has_names():
             raise StaleBase("the chunk's file was deleted before the commit")
         if not self._pieces or self._pieces[0].begins_chunk:

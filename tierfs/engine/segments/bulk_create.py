@@ -162,7 +162,7 @@ class BulkCreator:
         if free - size_bytes < self._floor_bytes:
             raise StorageFull(
                 f"cannot create segments: the local disk is full ({free >> 20} MiB free)",
-                remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
+                remedy="free space with: tierfs offload PATH && tierfs evict PATH",
             )
 
     def _discard(self, files: Iterable[_NewFile]) -> None:

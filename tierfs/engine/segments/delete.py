@@ -44,7 +44,7 @@ def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int, report: OnPr
         with metadata.write() as txn:
             records = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS).take_queued()
         commits += 1
-        taken(0, "taking apart what was removed", records)
+        taken(0, "deleting removed directories", records)
     return commits
 
 

@@ -307,7 +307,7 @@ class Engine:
         """Return the group commit of appends that are acknowledged so; that of the cold tier is made when asked for."""
         with self._commits_lock:
             if ack not in self._commits:
-                assert self._make_pool is not None, "asked when the segment was opened"
+                assert self._make_pool is not None, "set when the segment was opened"
                 self._commits[ack] = self._make_pool(self._tools.descriptors)
             return self._commits[ack]
 
@@ -407,7 +407,7 @@ class Engine:
             raise StorageFull(
                 f"cannot append to {names.printable(name)}: the local disk is full "
                 f"({free >> 20} MiB free, {floor >> 20} MiB are kept)",
-                remedy="make room: tierfs offload PATH, then tierfs evict PATH",
+                remedy="free space: tierfs offload PATH, then tierfs evict PATH",
             )
 
     def _forget(self, writer: SegmentWriter) -> None:

@@ -190,7 +190,7 @@ class GroupCommit:
         try:
             self._unsure.settle()
         except TierfsError as exc:
-            log.info("chunk files of appends that failed are left to the store's holder: %s", exc)
+            log.info("chunk files of failed appends are kept for the store's holder: %s", exc)
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -262,7 +262,7 @@ class GroupCommit:
         except BaseException as exc:
             failed = True
             later.clear()
-            _fail(group, calls, exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended"))
+            _fail(group, calls, exc if isinstance(exc, Exception) else StaleBase("the leader of the group exited"))
             if not isinstance(exc, Exception):
                 raise
         finally:

@@ -62,7 +62,7 @@ def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = Non
     if ledger_id is None:
         ledger_id = max(txn.allocate_id(), _last_id(txn, directory) + 1)  # callers may have chosen greater ones
         if ledger_id > names.MAX_LEDGER_ID:
-            raise InvalidRequest(f"{names.printable(managed_ledger)} has the greatest ledger id there is")
+            raise InvalidRequest(f"{names.printable(managed_ledger)} has the maximum ledger id")
     name = names.join((*above, names.of_ledger(ledger_id)))
     create.create(txn, name, SegmentKind.LEDGER)
     return name
@@ -111,7 +111,7 @@ def require_below(txn: ReadTransaction, path: str) -> list[tuple[str, SegmentRec
     """Return name and segment of every ledger at or below a path. Raises NotFound, InvalidRequest without any."""
     ledgers = list(records_below(txn, path))
     if not ledgers:
-        raise InvalidRequest(f"{names.printable(path)} is not a ledger and has none below it")
+        raise InvalidRequest(f"{names.printable(path)} is not a ledger and contains no ledger")
     return ledgers
 
 

@@ -99,7 +99,7 @@ class ManagedLedgerWriter:
                     continue
                 if added is not None:
                     return added
-            raise Closed(f"managed ledger {printable(self.path)}: others keep closing its ledgers")
+            raise Closed(f"managed ledger {printable(self.path)}: other processes keep closing its ledgers")
 
     def add_entries(self, payloads: Sequence[Buffer]) -> list[Added]:
         """Append all of these entries, over several ledgers if needed; raises as `add`, with earlier ledgers kept."""
@@ -202,7 +202,7 @@ class ManagedLedgerWriter:
 def _directory(txn: ReadTransaction, path: str) -> DirectoryId | None:
     entry = directories.find(txn, path)
     if entry is not None and entry.kind is not EntryKind.DIRECTORY:
-        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger", remedy="name its directory")
+        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger", remedy="give its directory")
     return None if entry is None else DirectoryId(entry.id)
 
 

@@ -70,8 +70,8 @@ def require_own_growth(txn: ReadTransaction, segment: SegmentRecord) -> None:
         # A closed ledger stays closed; the next entry of its managed ledger begins another.
         ends = "seal it" if segment.kind is SegmentKind.LEDGER else "seal and tierfs unseal it"
         raise Conflict(
-            f"segment {name} grows from {where}, so nothing is appended to it here",
-            remedy=f"to end its growth: tierfs adopt --stop its place, tierfs {ends}",
+            f"segment {name} follows {where} and does not accept local appends",
+            remedy=f"to stop following: tierfs adopt --stop its place, tierfs {ends}",
         )
 
 

@@ -88,7 +88,7 @@ def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
     """Return the id of a managed ledger's directory. Raises NotFound, InvalidRequest for a segment."""
     entry = directories.must_find(txn, path, "managed ledger")
     if entry.kind is not EntryKind.DIRECTORY:
-        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger: name the directory it is in")
+        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger: give its directory")
     return DirectoryId(entry.id)
 
 
@@ -101,9 +101,7 @@ def closed_before(ledgers: Sequence[MemberLedger], position: Position, path: str
     if member is None:
         ids = f"{ledgers[0].ledger_id} to {ledgers[-1].ledger_id}" if ledgers else "none"
         shown = printable(path) or "/"
-        raise InvalidRequest(
-            f"position {position} is not in {shown}: it has no ledger {position.ledger_id} (it has {ids})"
-        )
+        raise InvalidRequest(f"{shown} has no ledger {position.ledger_id} (ledgers: {ids})")
     if not 0 <= position.entry_id <= member.entries:
         raise InvalidRequest(
             f"position {position} is not in {printable(path)}: ledger {member.ledger_id} ends at {member.entries}"

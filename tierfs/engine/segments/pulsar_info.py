@@ -68,8 +68,8 @@ def why_not_read(txn: ReadTransaction, record: LedgerRecord) -> str | None:
     place = policies.location(txn, location_id)
     parts = urlsplit(place.url)
     if parts.scheme not in _DRIVERS:
-        return f"no driver of Pulsar reads {printable(place.url)}"
-    return f"Pulsar looks in the root of a bucket, not below {printable(parts.path)}" if parts.path.strip("/") else None
+        return f"Pulsar has no driver for {printable(place.url)}"
+    return f"Pulsar reads only the root of a bucket, not {printable(parts.path)}" if parts.path.strip("/") else None
 
 
 def _info(txn: ReadTransaction, member: positions.MemberLedger) -> pulsar.LedgerInfo:

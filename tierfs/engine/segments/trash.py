@@ -112,15 +112,15 @@ def find(txn: ReadTransaction, path: str, removal_id: int | None = None) -> Remo
         return max(chosen, key=lambda each: (each.removal.sequence, each.removal.removed_ms))
     shown = names.printable(wanted) or "/"
     if same:
-        raise NotFound(f"the trash holds no {shown} with id {removal_id}", remedy="list them: tierfs ls --removed")
+        raise NotFound(f"the trash has no {shown} with id {removal_id}", remedy="list them: tierfs ls --removed")
     for each in all_removed:
         if wanted.startswith(f"{each.removal.path}/") and each.entry.kind is EntryKind.DIRECTORY:
             above = each.removal.path
             raise InvalidRequest(
-                f"{shown} was not removed alone: {names.printable(above)} was",
+                f"{shown} was removed as part of {names.printable(above)}",
                 remedy=f"tierfs restore {names.as_word(above)}",
             )
-    raise NotFound(f"the trash holds no {shown}", remedy="list it: tierfs ls --removed")
+    raise NotFound(f"the trash has no {shown}", remedy="list it: tierfs ls --removed")
 
 
 def restore(metadata: MetadataStore, path: str, *, to: str = "", removal_id: int | None = None) -> tuple[str, Removed]:
@@ -135,7 +135,7 @@ def restore(metadata: MetadataStore, path: str, *, to: str = "", removal_id: int
         target = names.join(names.split(to)) or old
         if directories.find(txn, target) is not None:
             way = f"tierfs restore --as OTHER {names.as_word(old)}"
-            raise AlreadyExists(f"{names.printable(target)} exists", remedy=f"give it another name: {way}")
+            raise AlreadyExists(f"{names.printable(target)} exists", remedy=f"use another name: {way}")
         _require_short(txn, chosen, target)
         parent_id, name = create.make_parent(txn, target)
         moved = _move(txn, ROOT_DIRECTORY, chosen.entry, parent_id, name)

@@ -80,7 +80,7 @@ def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _TruncatePlan:
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.BYTES:
         raise InvalidRequest(
-            f"{names.printable(name)} is a ledger: its entries stay together", remedy="delete it whole"
+            f"{names.printable(name)} is a ledger: its entries stay together", remedy="delete the whole ledger"
         )
     if before_offset > segment.length:
         raise InvalidRequest(

@@ -115,7 +115,7 @@ class SegmentWriter:
         """Append entries to a ledger, all or none, and return their ids once they are durable; raises as `append`."""
         lengths = [len(payload) for payload in payloads]
         if max(lengths, default=0) > MAX_ENTRY_BYTES:
-            raise InvalidRequest(f"an entry of {max(lengths)} bytes is longer than {MAX_ENTRY_BYTES}: cut it")
+            raise InvalidRequest(f"an entry of {max(lengths)} bytes is longer than {MAX_ENTRY_BYTES}: split it")
         first = self._append(b"".join(payloads), lengths, last=last, seal=seal).first_entry_id
         return range(first, first + len(lengths))
 
@@ -375,7 +375,7 @@ class SegmentWriter:
             raise StorageFull(
                 f"cannot append to {names.printable(self.name)}: the local disk is full "
                 f"({free_bytes >> 20} MiB free, {self._tools.free_space_floor_bytes >> 20} MiB are kept)",
-                remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
+                remedy="free space with: tierfs offload PATH && tierfs evict PATH",
             )
 
 

@@ -179,7 +179,7 @@ class RootDirectory:
                 raise
             raise WrongColdTier(
                 f"nothing seems to be mounted at {printable(str(self.root))}: {reason}",
-                remedy="mount it, or bring it back",
+                remedy="mount it, or restore it",
             ) from exc
 
     def following(self, work: Callable[[], _Result]) -> _Result:

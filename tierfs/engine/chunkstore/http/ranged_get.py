@@ -81,7 +81,7 @@ class RangedGet:
         """Take bytes of the answer; return whether its head is complete. Bytes of the body among them go into the view.
 
         Informational answers are skipped. Raises AnsweredOtherwise for any other range or version,
-        ConnectionError when the server hung up.
+        ConnectionError when the server closed the connection.
         """
         _require(len(piece))
         self._received += piece
@@ -100,7 +100,7 @@ class RangedGet:
         return False
 
     def arrived(self, count: int) -> None:
-        """Count bytes received into `missing`. Raises ConnectionError when the server hung up."""
+        """Count bytes received into `missing`. Raises ConnectionError when the server closed the connection."""
         _require(count)
         self.done += count
 
@@ -179,4 +179,4 @@ def _request(origin: HttpOrigin, target: str, start: int, length_bytes: int) -> 
 
 def _require(count: int) -> None:
     if not count:
-        raise ConnectionError("the server hung up")
+        raise ConnectionError("the server closed the connection")

@@ -39,7 +39,7 @@ class TlsClient:
             self.context = ssl.create_default_context(cafile=ca_bundle)
         except OSError as exc:
             raise InvalidRequest(
-                f"{printable(str(ca_bundle))}: no certificates can be read from it ({exc.strerror or exc})",
+                f"{printable(str(ca_bundle))}: cannot read certificates from it ({exc.strerror or exc})",
                 remedy="set AWS_CA_BUNDLE to a file of certificates in PEM, or unset it",
             ) from exc
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2

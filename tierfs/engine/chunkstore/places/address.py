@@ -60,7 +60,7 @@ def parse(url: str, endpoint_url: str = "") -> Address:
         known = " ".join(f"{name}://" for name in SCHEMES)
         raise InvalidRequest(
             f"{without_secret(url)}: unknown kind of cold tier",
-            remedy=f"name a directory, or one of: s3:// {known}; a package may add others: docs/python.md",
+            remedy=f"use a directory, or one of: s3:// {known}; a package may add others: docs/python.md",
         )
     require_no_secret(url)
     kind, shown = SCHEMES[scheme], without_secret(url)
@@ -69,15 +69,17 @@ def parse(url: str, endpoint_url: str = "") -> Address:
     name, colon, digits = host.partition(":")
     unasked = (at and "@" not in kind.form) or (colon and ":" not in kind.form)
     if bool(name) == kind.form.startswith("/") or unasked or not _HOST.fullmatch(name):
-        raise InvalidRequest(f"{shown} is no place", remedy=f"write {scheme}://{kind.form}; see docs/places.md")
+        raise InvalidRequest(f"{shown} is not a place", remedy=f"write {scheme}://{kind.form}; see docs/places.md")
     port = decimal(digits, _LAST_PORT) if colon else None
     if colon and not port:
-        raise InvalidRequest(f"{shown}: {printable(digits)} is no port")
+        raise InvalidRequest(f"{shown}: {printable(digits)} is not a port")
     root = path.strip("/")
     if root and not is_relative(root):
-        raise InvalidRequest(f"{shown}: a part of its path is empty, or dots", remedy="write the path without it")
+        raise InvalidRequest(
+            f"{shown}: a part of its path is empty or consists of dots", remedy="write the path without it"
+        )
     if endpoint_url and not kind.takes_endpoint:
-        raise InvalidRequest(f"{scheme}:// takes no endpoint URL: the URL itself names its server")
+        raise InvalidRequest(f"{scheme}:// takes no endpoint URL: the URL itself contains its server")
     return Address(scheme, name, port, unquote(user) if at else "", f"/{root}".rstrip("/"), endpoint_url)
 
 
@@ -123,8 +125,8 @@ def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities
         raise
     except Exception as exc:  # its client reads the user's configuration of it: anything may be raised
         raise InvalidRequest(
-            f"{without_secret(url)}: its client does not start: {told(exc)}",
-            remedy="docs/places.md says what tells it who asks",
+            f"{without_secret(url)}: its client failed to start: {told(exc)}",
+            remedy="docs/places.md lists its credentials",
         ) from exc
     return PlaceStorage(place, url, abilities)
 

@@ -63,7 +63,7 @@ class AzurePlace:
 
     traits = Traits(
         create_only="If-None-Match",
-        joins="blocks side by side, committed as one",
+        joins="blocks in parallel, committed as one",
         checksum="the server compares an MD5 of each block",
     )
 

@@ -138,7 +138,7 @@ class FilePlace:
                 return status
             except FileExistsError:
                 if not attempts_left:
-                    raise Unavailable(f"{printable(name)}: too many writers at once") from None
+                    raise Unavailable(f"{printable(name)}: too many parallel writers") from None
                 self.files.set_modified(temporary, status.modified_ms + self.files.resolution_ms)
                 status = self.files.status(temporary)
         raise AssertionError("unreachable")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 
-RENAMES = "a rename that refuses a taken name"
+RENAMES = "a rename that refuses an existing name"
 CHECKED = "HDFS sums each block on its way between data nodes and at rest"
 
 # DFSUtilClient.isValidName of Hadoop refuses a colon in a name.

@@ -60,7 +60,7 @@ class NativeHdfsFiles:
             self._client = self._connected()
         except RuntimeError as exc:  # nothing is asked yet: a name without a port has to be a name service's
             raise InvalidRequest(
-                f"hdfs://{shown} names no name node and no name service that is configured",
+                f"hdfs://{shown} contains no name node and no configured name service",
                 remedy="write hdfs://HOST:PORT/PATH, or set HADOOP_CONF_DIR to the directory of hdfs-site.xml",
             ) from exc
 
@@ -134,7 +134,8 @@ class NativeHdfsFiles:
             except TimeoutError as exc:
                 self._client = self._connected()  # the connection of before may be one to a host that is gone
                 raise Unavailable(
-                    f"{self._shown} is silent", remedy="check the name node and the data nodes, and the network to them"
+                    f"{self._shown} does not respond",
+                    remedy="check the name node and the data nodes, and the network to them",
                 ) from exc
 
     async def _answer(self, answer: Awaitable[_Result], client: Any) -> _Result:

@@ -17,7 +17,7 @@ _INVALID = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 
 _REMEDIES: Mapping[type[errors.TierfsError], str] = {
     errors.Unavailable: "check the place (cold.url), its server and the network",
-    errors.PermissionDenied: "check who asks: docs/places.md says by what each place knows it",
+    errors.PermissionDenied: "check the credentials: docs/places.md lists those of each place",
 }
 
 # Longest text of a vendor's error in a message: some carry a whole page of HTML.
@@ -60,7 +60,7 @@ def told(error: Exception) -> str:
     if isinstance(error, FileExistsError):
         return "already exists"
     if "Max retries exceeded" in str(error):  # requests', which made one try, and names its own objects
-        return f"its server does not answer ({type(error).__name__})"
+        return f"its server does not respond ({type(error).__name__})"
     text = error.strerror if isinstance(error, OSError) else None  # else the number of the error is in front of it
     lines = (text or str(error)).strip().splitlines()
     text = lines[0] if lines else type(error).__name__

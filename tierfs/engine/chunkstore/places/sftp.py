@@ -52,7 +52,7 @@ class SftpFiles:
     """Files of a server that is reached by SSH."""
 
     traits = Traits(
-        create_only="link(2) on the server, or a rename that refuses a taken name",
+        create_only="link(2) on the server, or a rename that refuses an existing name",
         checksum="SSH authenticates each packet",
     )
     resolution_ms = _MS_PER_S
@@ -109,7 +109,7 @@ class SftpFiles:
             for start, data in zip(starts, self._in_order(session, asked), strict=True):
                 end = min(start + STEP_BYTES, len(buffer))
                 if len(data) != end - start:
-                    raise Unavailable(f"{printable(path)}: {start + len(data)} of {len(buffer)} bytes came")
+                    raise Unavailable(f"{printable(path)}: {start + len(data)} of {len(buffer)} bytes arrived")
                 buffer[start:end] = data
                 if progress is not None:
                     progress(end)

@@ -100,7 +100,7 @@ class SshSessions:
             return answer.result(self._settings.read_timeout_s)
         except TimeoutError as exc:
             self._drop(session)
-            raise Unavailable(f"{self._shown} is silent") from exc
+            raise Unavailable(f"{self._shown} does not respond") from exc
         except asyncssh.Error as exc:
             if isinstance(exc, _LOST) or not isinstance(exc, asyncssh.SFTPError):
                 self._drop(session)
@@ -134,14 +134,14 @@ class SshSessions:
             raise self._not_verified(exc, options, known) from exc
         except asyncssh.PermissionDenied as exc:
             raise PermissionDenied(
-                f"{self._shown}: {exc.reason}", remedy="try it by hand, with the same key and agent: sftp HOST"
+                f"{self._shown}: {exc.reason}", remedy="test it by hand with the same key and agent: sftp HOST"
             ) from exc
         except ValueError as exc:  # asyncssh's of its configuration, keys and known hosts
             raise InvalidRequest(
-                f"{self._shown}: {exc}", remedy="see ~/.ssh; keys with a passphrase have to be in ssh-agent"
+                f"{self._shown}: {exc}", remedy="see ~/.ssh; keys with a passphrase must be in ssh-agent"
             ) from exc
         except TimeoutError as exc:
-            raise Unavailable(f"{self._shown} does not answer within {exc.args[0]:g} s") from exc
+            raise Unavailable(f"{self._shown} did not respond within {exc.args[0]:g} s") from exc
         except OSError as exc:  # asyncio puts an address into the text of its own errors, and the number of the error
             text = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else exc.strerror or exc
             raise Unavailable(f"{self._shown}: {text}") from exc
@@ -153,7 +153,7 @@ class SshSessions:
             return SshSession(connection, await asyncio.wait_for(client, self._settings.read_timeout_s))
         except (OSError, asyncssh.Error) as exc:
             connection.abort()
-            raise Unavailable(f"{self._shown} serves no SFTP: {str(exc) or 'it is silent'}") from exc
+            raise Unavailable(f"{self._shown} does not serve SFTP: {str(exc) or 'no response'}") from exc
 
     async def _shake_hands(
         self, options: asyncssh.SSHClientConnectionOptions, known: asyncssh.SSHKnownHosts
@@ -183,9 +183,10 @@ class SshSessions:
         at = "" if port == _PORT else f"-p {port} "
         if any(known.match(host, "", None if port == _PORT else port)):
             return PermissionDenied(
-                f"{self._shown}: its host key is not the one in known_hosts: the server was replaced, or imitated "
+                f"{self._shown}: its host key is not the one in known_hosts: the server was replaced or is "
+                "impersonated "
                 f"({error.reason})",
-                remedy="ask who runs it; ssh-keygen -R takes the old key out",
+                remedy="check with its administrator; ssh-keygen -R removes the old key",
             )
         return PermissionDenied(
             f"{self._shown}: its host key is not in known_hosts",

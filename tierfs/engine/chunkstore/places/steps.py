@@ -21,7 +21,7 @@ def fill(path: str, data: Buffer, buffer: memoryview, progress: OnReceived | Non
     """Copy what a request returned at once, in steps. Raises Unavailable when it is not all."""
     view = memoryview(data)
     if len(view) != len(buffer):
-        raise Unavailable(f"{printable(path)}: {len(view)} of {len(buffer)} bytes came")
+        raise Unavailable(f"{printable(path)}: {len(view)} of {len(buffer)} bytes arrived")
     for start in range(0, len(buffer), STEP_BYTES):
         end = min(start + STEP_BYTES, len(buffer))
         buffer[start:end] = view[start:end]

@@ -78,7 +78,7 @@ class WebHdfsFiles:
             while done < len(buffer):
                 read = answer.raw.readinto(buffer[done : done + STEP_BYTES])
                 if not read:
-                    raise Unavailable(f"{printable(path)}: {done} of {len(buffer)} bytes came")
+                    raise Unavailable(f"{printable(path)}: {done} of {len(buffer)} bytes arrived")
                 done += read
                 if progress is not None:
                     progress(done)

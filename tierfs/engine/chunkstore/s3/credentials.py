@@ -49,14 +49,14 @@ class Renewal:
                 self._looked_s = now_s
                 if self._replace(self._held):
                     self._changed_s = now_s
-                    _log.info("credentials were refused, and others are used from now on")
+                    _log.info("credentials were refused; other credentials are used from now on")
             return now_s - self._changed_s < _ON_THE_WAY_S
 
     def _replace(self, held: Credentials) -> bool:
         try:
             newest = botocore.session.Session(profile=self._profile).get_credentials()
         except botocore.exceptions.BotoCoreError as exc:
-            _log.warning("credentials were refused, and no others are found: %s", exc)
+            _log.warning("credentials were refused, and no other credentials exist: %s", exc)
             return False
         if newest is None or newest.get_frozen_credentials() == held.get_frozen_credentials():
             return False

@@ -158,9 +158,10 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
             f"cannot {action} {location.url(name)} at {location.endpoint} ({type(exc).__name__})"
         ) from exc
     except _UNREADABLE as exc:
-        message = f"{location.endpoint} was asked to {action} {location.url(name)}, and its answer is not one of S3"
+        message = f"invalid S3 response from {location.endpoint} to {action} {location.url(name)}"
         raise Unavailable(
-            f"{message} ({type(exc).__name__})", remedy="try again; if it stays: is an S3 server at the endpoint URL?"
+            f"{message} ({type(exc).__name__})",
+            remedy="retry; if it fails again, check that the endpoint URL is an S3 server",
         ) from exc
 
 
@@ -180,7 +181,7 @@ def _insecure(location: S3Location, action: str, name: str, exc: Exception) -> T
     reason = str(getattr(cause, "reason", None) or type(exc).__name__)
     if reason in _NO_PEER:
         message = f"{location.endpoint} does not speak TLS 1.2 or newer ({reason})"
-        return InvalidRequest(message, remedy="check the endpoint URL: is it http:// there?")
+        return InvalidRequest(message, remedy="check the endpoint URL: it may need http://")
     return Unavailable(f"connection to {location.endpoint} broke: {action} {location.url(name)} ({reason})")
 
 
@@ -200,11 +201,11 @@ def _distrusted(endpoint: str, code: int) -> TierfsError:
     """Return the error for a certificate, by OpenSSL's code."""
     whose = f"the certificate of {endpoint}"
     if code in _EXPIRED:
-        return InvalidRequest(f"{whose} has expired", remedy="renew it there, or set this machine's clock")
+        return InvalidRequest(f"{whose} has expired", remedy="renew the certificate, or set this machine's clock")
     if code in _NOT_YET_VALID:
         return InvalidRequest(f"{whose} is not valid yet", remedy="set this machine's clock")
     if code in _OTHER_NAME:
-        return InvalidRequest(f"{whose} is for other names", remedy="name the server in the endpoint URL as it does")
+        return InvalidRequest(f"{whose} is for other names", remedy="use a name of the certificate in the endpoint URL")
     message = f"{whose} is signed by an authority that this machine does not trust"
     return InvalidRequest(message, remedy="set AWS_CA_BUNDLE to the file of its authority's certificate, in PEM")
 
@@ -244,7 +245,7 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
     if code in _FULL:
         return StorageFull(f"{endpoint} has no room for {url} {detail}", remedy="raise the bucket's quota")
     if code == "InvalidRange":
-        return DataLoss(f"{url}: bytes past its end were asked for")
+        return DataLoss(f"{url}: bytes after its end were requested")
     return _refusal(location, code) or _by_status(f"{endpoint} refused to {action} {url} {detail}", code, status)
 
 
@@ -269,7 +270,7 @@ def _refusal(location: S3Location, code: str) -> TierfsError | None:
 
 def _by_status(message: str, code: str, status: int) -> TierfsError:
     if code in _REFUSED or status in (http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNAUTHORIZED):
-        return PermissionDenied(message, remedy="ask the bucket's owner for the right")
+        return PermissionDenied(message, remedy="request the permission from the bucket's owner")
     if code in _PASSING or code in _DAMAGED_ON_THE_WAY:
         return Unavailable(message)
     if status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED:

@@ -74,7 +74,7 @@ class S3Location:
 def _check_endpoint(endpoint_url: str) -> None:
     parts = urlsplit(endpoint_url)
     if parts.username is not None or parts.password is not None:
-        raise InvalidRequest("an endpoint URL must not hold credentials", remedy="use an AWS profile")
+        raise InvalidRequest("an endpoint URL must not contain credentials", remedy="use an AWS profile")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidRequest(f"{printable(endpoint_url)}: not the http(s) URL of an S3 endpoint")
 

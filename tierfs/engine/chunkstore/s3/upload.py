@@ -227,7 +227,7 @@ class Uploader:
         except (InvalidRequest, PermissionDenied) as exc:
             told = additions.told(self._connection.settings)
             if told:
-                exc.remedy = f"is it allowed there? it was asked for {told}: tierfs config"
+                exc.remedy = f"check that the server allows {told}: tierfs config"
             raise
 
     def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> UploadPart:

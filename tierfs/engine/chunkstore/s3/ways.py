@@ -68,7 +68,7 @@ class Way(ABC):
 class OwnWay(Way):
     """Our own client, in one try, and the loop's: signed URLs, for a known version."""
 
-    farewell = "%s answers ranged GETs in a way that only a general client can read"
+    farewell = "%s answers ranged GETs in a form that needs a general client"
 
     def __init__(self, signed: SignedWay) -> None:
         super().__init__(signed.connection)
