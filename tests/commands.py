@@ -34,7 +34,7 @@ TIMEOUT_S = 100
 FORKED_COMMANDS = "FORKED_COMMANDS"
 STREAMS = ("stdin", "stdout", "stderr")
 PIPE_BYTES = 1 << 16
-SLOW = re.compile("tierfs: warning: .* waits for a tier that does not answer.*\n")
+SLOW = re.compile("tierfs: warning: read of .* is blocked.*\n")
 """Where a machine is busy, a server of its own may really be silent for so long."""
 IN_PROCESSES = {"admin", "bench", "daemon", "mount", "pipeline", "top", "--master"}
 """Words of commands that start others or never end."""

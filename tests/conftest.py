@@ -367,7 +367,7 @@ def moto_bucket(moto_s3: S3Endpoint) -> Bucket:
     return moto_s3, moto_s3.create_bucket()
 
 
-_MACHINE_STOOD_STILL = "waiting for the metadata lock .* held by process 0$"
+_MACHINE_STOOD_STILL = "waiting for the metadata lock .* owned by process 0$"
 """Nobody holds the lock and still the thread that waits does not get it: a pause of the whole machine."""
 
 

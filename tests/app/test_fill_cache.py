@@ -249,7 +249,7 @@ def test_a_neighbours_bit_in_a_shared_block_is_no_damage(
     """The block cannot be cached; a reader of `cat` proves the chunk by its own checksum, and so does a warm-up."""
     shares = name in ("p/0", "p/2", "p/3")
     if shares:
-        expected_warnings.append("are right, but cannot be cached")
+        expected_warnings.append("are valid, but cannot be cached")
     report = warm_up(store, [name], unseen)
     in_block = BLOCK - 9000 if name == "p/3" else 3000 if shares else 0
     assert report.held_bytes == len(packed[name]) - in_block
@@ -258,7 +258,7 @@ def test_a_neighbours_bit_in_a_shared_block_is_no_damage(
 def test_a_damaged_segment_keeps_no_other_from_being_warmed_up(
     store: app.Store, packed: dict[str, bytes], expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("are right, but cannot be cached")
+    expected_warnings.append("are valid, but cannot be cached")
     with pytest.raises(DataLoss, match=r"p/1: packs/.* does not match its checksums"):
         warm_up(store, ["p"], unseen)
     assert warm_up(store, ["p/4", "p/5", "p/6"], unseen).already_held_bytes == 3 * BLOCK + 3000

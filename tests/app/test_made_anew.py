@@ -42,7 +42,7 @@ def test_an_old_handle_says_so_and_a_new_one_is_of_the_new_store(store: Path) ->
         writer = old.engine.open_writer("old")
         writer.append(b"more")
         make_anew(store)
-        with pytest.raises(Fenced, match="was removed, and another one is there now"):
+        with pytest.raises(Fenced, match="was removed, and another store is there now"):
             writer.append(b"lost")
         with open_store(store) as new:
             assert new.metadata.store_id != old.metadata.store_id
@@ -79,9 +79,9 @@ def test_python_and_fsspec_open_the_new_store(store: Path) -> None:
     assert files.ls("", detail=False) == ["new"]
     assert fsspec.filesystem("tierfs", store=str(store)).cat_file("new") == b"new"
     assert python.open_store(str(store)).open("new").read() == b"new"
-    with pytest.raises(Fenced, match="another one is there now"):
+    with pytest.raises(Fenced, match="another store is there now"):
         old.ls()
-    with pytest.raises(Fenced, match="another one is there now"):
+    with pytest.raises(Fenced, match="another store is there now"):
         reader.read()
 
 

@@ -101,7 +101,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("TIERFS_STORE", raising=False)
     with pytest.raises(InvalidRequest, match="no store is given"):
         open_source()
-    with pytest.raises(InvalidRequest, match="hdfs://x names no name node"):
+    with pytest.raises(InvalidRequest, match="hdfs://x contains no name node"):
         open_source("hdfs://x")
     with pytest.raises(InvalidRequest, match="unknown kind of cold tier"):
         open_source("ftp://x")

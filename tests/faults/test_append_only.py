@@ -28,7 +28,7 @@ class Archive(MemoryStorage):
 
     def delete(self, name: str) -> None:
         if not self.may_delete:
-            raise PermissionDenied(f"refused to delete {name}", remedy="ask the bucket's owner for the right")
+            raise PermissionDenied(f"refused to delete {name}", remedy="request the permission from the bucket's owner")
         super().delete(name)
 
 

@@ -21,7 +21,7 @@ from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.environment import close_environment, open_environment
 from tierfs.engine.metadata.tables import SEGMENTS
 
-BACK = "the disk takes changes again"
+BACK = "the disk accepts changes again"
 
 
 class Page(Enum):
@@ -115,7 +115,7 @@ def test_a_commit_that_may_hold_or_not_ends_what_this_process_does(store: TestSt
     with failing(store, Page.LAST), pytest.raises(TierfsError):
         store.append("s", b"def")
     for use in (lambda: store.append("s", b"x"), lambda: names(store), lambda: store.read("s")):
-        with pytest.raises(Unavailable, match="may hold or not") as refusal:
+        with pytest.raises(Unavailable, match="may or may not be durable") as refusal:
             use()
         assert refusal.value.remedy == "restart this process"
     close_environment(store.metadata.path)  # as the end of the process does

@@ -93,7 +93,7 @@ def test_no_verb_of_a_store_that_knows_it_is_fenced_changes_anything(
         with pytest.raises(Fenced):
             store.cold_work().publisher.require_ownership()
         files, objects = sorted((store.path / "chunks").rglob("*")), bucket(store.cold)
-        with pytest.raises(Fenced, match="since epoch 2; this one may only be read") as caught:
+        with pytest.raises(Fenced, match="since epoch 2; this store is read-only") as caught:
             VERBS[verb](store)
         assert "tierfs status" in (caught.value.remedy or "")
         assert (sorted((store.path / "chunks").rglob("*")), bucket(store.cold)) == (files, objects)

@@ -55,7 +55,7 @@ def test_what_is_not_cold_yet_can_be_offloaded_and_then_evicted(store: Path) -> 
     tierfs("ingest", files, "--into", "new", "--seal", store=store)
     fill(store.parent / "fill")
     offloaded = tierfs("offload", "new", store=store, check=False)
-    assert (offloaded.code, "using the room set aside" in offloaded.err) == (0, True)
+    assert (offloaded.code, "using the reserved space" in offloaded.err) == (0, True)
     assert '"bytes": 4000' in tierfs("evict", "new", "--force", "--json", store=store, check=False).out
     assert tierfs("cat", "new/0999", store=store).out == "0999"
     (store.parent / "fill").unlink()
@@ -168,7 +168,7 @@ def test_many_readers_on_a_full_disk(store: Path) -> None:
 
 
 def test_the_ballast_comes_back_once_there_is_room(store: Path, expected_warnings: list[str]) -> None:
-    expected_warnings.append("using the room set aside")
+    expected_warnings.append("using the reserved space")
     ballast = store / "ballast"
     size = ballast.stat().st_size
     fill(store.parent / "fill")

@@ -31,7 +31,7 @@ COLD = os.urandom(3_000_000)
 OTHER = b"read for the first time\n"
 LOCAL = b"only local\n"
 DISK_BYTES = 200 << 20
-SAID = "the disk is read-only; what is there can be read"
+SAID = "the disk is read-only; data can be read"
 
 READS = [
     "cat live",

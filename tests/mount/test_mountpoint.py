@@ -70,8 +70,8 @@ def test_a_process_that_another_mount_namespace_keeps_is_named(store: Path, tmp_
         refused = tierfs("umount", tmp_path / "mnt", check=False)
         assert refused.code == 5
         assert f"process {mounted.process.pid} " in refused.err
-        assert f"the mount namespace of process {other.pid} has it still at {tmp_path}/mnt" in refused.err
-        assert f"end it: kill {mounted.process.pid}" in refused.err
+        assert f"it is still mounted in the namespace of process {other.pid}, at {tmp_path}/mnt" in refused.err
+        assert f"stop it: kill {mounted.process.pid}" in refused.err
         assert not mounted.is_mounted()
         os.kill(mounted.process.pid, signal.SIGTERM)
         mounted.process.wait(30)
@@ -96,7 +96,7 @@ def test_a_process_that_does_not_end_is_named(store: Path, tmp_path: Path, monke
         os.kill(mounted.process.pid, signal.SIGSTOP)
         with server.watched(mount) as watched:
             mountpoint.unmount(tmp_path / "mnt", lazy=True)
-            with pytest.raises(Unavailable, match=f"process {mounted.process.pid} .* has not ended within 0.1 s"):
+            with pytest.raises(Unavailable, match=f"process {mounted.process.pid} .* has not exited within 0.1 s"):
                 watched.require_end()
         os.kill(mounted.process.pid, signal.SIGCONT)
         mounted.process.wait(30)

@@ -76,7 +76,7 @@ async def test_a_few_bytes_of_a_cold_segment_are_read_and_nothing_stays_open(
 async def test_what_goes_wrong_is_no_reason_not_to_mount(
     store: TestStore, storage: ScriptedStorage, error: TierfsError, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("waits for a tier that does not answer")
+    expected_warnings.append("is blocked")
     make_cold(store, "s")
     storage.fail("read", error, on=ALWAYS)
     async with reader_of(store) as reader:

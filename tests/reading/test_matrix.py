@@ -297,7 +297,7 @@ async def test_every_read_ends_as_the_matrix_says(
         ),
         ("local-only", "flipped", "good", r"chunk file \S+: bytes 262144 to 262262 do not match their checksum"),
         ("local-only", "short", "good", r"chunk file \S+ ends at 262261; 1 more bytes were committed"),
-        ("local-only", "unmounted", "good", r"segment \S+: no answer within 90 s: \S+ holds no chunk files.*"),
+        ("local-only", "unmounted", "good", r"segment \S+: no answer within 90 s: \S+ has no chunk files.*"),
         ("offloaded-only", "good", "flipped", r"\S+: bytes 262144 to 262262 do not match their checksum"),
         ("offloaded-only", "good", "gone", r"segment \S+: segments/\S+: not found"),
         ("offloaded-only", "good", "away", r"segment \S+: no answer within 90 s: down"),

@@ -39,7 +39,7 @@ DEADLINE_S = 0.5
 
 @pytest.fixture(autouse=True)
 def waits(expected_warnings: list[str]) -> None:
-    expected_warnings.append("waits for a tier that does not answer")
+    expected_warnings.append("is blocked")
 
 
 async def fails(read: Awaitable[object], error: type[TierfsError], match: str) -> TierfsError:
@@ -104,7 +104,7 @@ async def test_the_operator_is_told_once_of_all_reads_that_wait_long(
             telling.start_soon(reader.waits.keep_telling)
             await reached(lambda: bool(warnings(caplog)))
             await trio.sleep(0.3)
-            told = f"segment d/s waits for a tier that does not answer (one of 3 reads): {why}"
+            told = f"read of segment d/s is blocked (one of 3 reads): {why}"
             assert warnings(caplog) == [told]
             storage.behave()
             for one in held:

@@ -112,7 +112,7 @@ async def test_what_is_wrong_ahead_fails_only_who_comes_there(store: TestStore) 
 async def test_a_stalled_tier_ends_at_the_deadline(
     store: TestStore, storage: ScriptedStorage, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("waits for a tier that does not answer")
+    expected_warnings.append("is blocked")
     make_cold(store)
     held = storage.hold_next(8, "read")
     async with reading(store, deadline_s=30.0) as (_, handle):

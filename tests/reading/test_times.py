@@ -278,5 +278,5 @@ def test_no_byte_is_of_a_time_before_the_first_one(store: TestStore, cold: bool,
 def test_a_damaged_log_is_named() -> None:
     data = log([b"x"], [NOW]) + bytes(1000)
     reader = CommitLogReader("logs/1", ByteRange(0, len(data)), of(data, 0))
-    with pytest.raises(DataLoss, match=f"^logs/1: no message of RocketMQ's begins at byte {len(data) - 1000}$"):
+    with pytest.raises(DataLoss, match=f"^logs/1: no message of RocketMQ starts at byte {len(data) - 1000}$"):
         list(reader.heads(0))

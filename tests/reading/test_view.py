@@ -179,7 +179,7 @@ def test_a_cut_head_is_stale_and_the_rest_is_not(store: TestStore) -> None:
     view.layout(0)
     cut_head(store, "s", 5)
     view.refresh()
-    with pytest.raises(Fenced, match="begins at 5 now; bytes from 4 on are gone"):
+    with pytest.raises(Fenced, match="starts at 5 now; bytes from 4 on are deleted"):
         view.clamp(4, 3)
     assert view.clamp(5, 100) == ByteRange(5, 10)
     assert view.layout(5).window.contains(ByteRange(5, 6))

@@ -286,7 +286,7 @@ def test_the_last_that_fits_is_let_in_and_the_next_is_not(door: str) -> None:
 def test_a_chunk_file_has_the_form_of_a_name_to_its_end(tmp_path: Path, behind: str) -> None:
     files, name = ChunkFiles.create(tmp_path / "chunks"), f"00/1-0-{1:016x}"
     os.close(files.create_file(name))
-    with refused(behind, DataLoss, "would not make"):
+    with refused(behind, DataLoss, "is not a tierfs name"):
         assert files.length_bytes(name + behind) == 0
     files.close()
 

@@ -207,7 +207,7 @@ def test_a_change_is_applied_once_and_a_journal_has_every_one(store: TestStore, 
             first_sequence=first,
             changes=[pb.Change(sequence=number, directory_removed=999) for number in (first, first + 1 + skips)],
         )
-        with refused(gap > 0 or skips, DataLoss, "was the last" if gap > 0 else "not numbered"):
+        with refused(gap > 0 or skips, DataLoss, "gap: expected change" if gap > 0 else "not consecutive"):
             assert replay.apply_entry(txn, entry)
 
 

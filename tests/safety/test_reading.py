@@ -329,7 +329,7 @@ def test_a_chunk_is_proved_by_its_own_checksum_and_in_bounded_memory(
 def test_a_copy_is_accused_only_if_it_fails_again(
     store: TestStore, cold: ScriptedStorage, expected_warnings: list[str], damages: int
 ) -> None:
-    expected_warnings.append("proved right when it was read again")
+    expected_warnings.append("the second read was valid")
     (placed,) = store.layout("s").cold
     if damages:
         cold.damage(BLOCK + 1, on=range(1, 10) if damages > 1 else 10)

@@ -110,7 +110,7 @@ def test_an_append_that_waits_for_its_turn_ends_too(store: TestStore, storage: S
     before = first.end
     held.go_on()
     assert isinstance(second, Unavailable)
-    assert "nothing was appended to d/b: appends before it are on their way" in str(second)
+    assert "nothing was appended to d/b: previous appends are in progress" in str(second)
     assert before is None
     assert first.ended() == ByteRange(0, 5)
     assert (store.segment("d/a").length, store.segment("d/b").length) == (5, 0)
@@ -165,7 +165,7 @@ def test_nothing_is_committed_after_the_deadline(store: TestStore, storage: Scri
     pool_of(store)._clock = store.pauses
     writer = store.engine.open_writer("d/s")
     storage.do("put", lambda: store.pauses.sleep(AT_ONCE.deadline_s + 1), of="packs/", when=When.AFTER)
-    with pytest.raises(Unavailable, match="nothing was appended to d/s: the object is stored and not linked"):
+    with pytest.raises(Unavailable, match="nothing was appended to d/s: the object is stored, but not linked"):
         writer.append(b"abc")
     assert store.segment("d/s").length == 0
     assert writer.append(b"abc") == ByteRange(0, 3)

@@ -274,7 +274,7 @@ def remove(store: TestStore) -> None:
 @pytest.mark.parametrize(
     ("meddle", "cold"),
     [(offload_and_evict, [304]), (drop_first, [204]), (remove, None)],
-    ids=["offload and evict", "head truncation", "deletion"],
+    ids=["free space with", "head truncation", "deletion"],
 )
 def test_what_happens_while_an_object_is_composed_is_planned_anew(
     store: TestStore, storage: ScriptedStorage, meddle: Callable[[TestStore], None], cold: list[int] | None

@@ -60,7 +60,7 @@ def test_a_closed_ledger_becomes_pulsars_objects(store: TestStore) -> None:
     store.evict()
     assert_layout(store, name, local=[], cold=[2000])
     assert cold_entries(store, name, 3, 17) == THREE_BLOCKS[3:17]
-    with pytest.raises(Conflict, match="the only good copy of some bytes"):
+    with pytest.raises(Conflict, match="the only valid copy of some bytes"):
         offloader(store).delete_offloaded(store.segment(name).id, UID)
     store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms() + HOUR_MS)
     store.settle()
@@ -220,7 +220,7 @@ def test_the_only_good_copy_is_not_deleted(tmp_path: Path, suspect: int) -> None
         assert_layout(store, name, local=[800, 800, 400], cold=[2000])
         chunk = store.layout(name).local[suspect].chunk
         chain_edits.set_state(store.metadata, segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
-        with pytest.raises(Conflict, match="the only good copy of some bytes") as refused:
+        with pytest.raises(Conflict, match="the only valid copy of some bytes") as refused:
             offloader(store).delete_offloaded(segment_id, uuid)
         assert "tierfs check" in str(refused.value.remedy)
         assert cold_entries(store, name) == THREE_BLOCKS

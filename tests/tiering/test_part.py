@@ -75,7 +75,7 @@ def test_an_offset_is_of_one_segment_and_within_it(grown: TestStore) -> None:
     ledger = new_ledger(grown, [b"entry"])
     for path, part, error, told in (
         ("d/s", MovedPart(15), InvalidRequest, "d/s ends at 14: there is no offset 15"),
-        ("d", MovedPart(1), IsDirectory, "an offset is of a segment"),
+        ("d", MovedPart(1), IsDirectory, "an offset needs a segment"),
         ("", MovedPart(1), IsDirectory, "/ is a directory"),
         (ledger, MovedPart(1), InvalidRequest, "which moves as a whole"),
     ):

@@ -110,7 +110,7 @@ def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subje
     try:
         return operations.subjects.of(name, arguments)
     except Exception:
-        log.exception("the access log cannot find the path of a %s", name)
+        log.exception("access log: cannot find the path of a %s", name)
         return Subject(_UNKNOWN)
 
 

@@ -76,7 +76,7 @@ class GrowingFiles:
                 known.growing.set()
                 known.growing = trio.Event()
         except OSError as exc:
-            log.warning("the kernel does not drop pages of inode %d, whose growth shows later: %s", inode, exc)
+            log.warning("the kernel does not drop pages of inode %d, so its growth shows later: %s", inode, exc)
         except Exception:
             log.exception("the growth of inode %d shows with its next change", inode)
         finally:

@@ -54,14 +54,14 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
     _clear_stale(mountpoint)
     mounted = mount_at(mountpoint)
     if mounted is not None:
-        raise Conflict(f"{mountpoint} is a mount of {mounted.store} already", remedy=f"tierfs umount {mountpoint}")
+        raise Conflict(f"{mountpoint} is already a mount of {mounted.store}", remedy=f"tierfs umount {mountpoint}")
     try:
         with os.scandir(mountpoint) as names:
             empty = next(names, None) is None
     except OSError as exc:
         raise _unusable(mountpoint, exc) from exc
     if not empty:
-        raise InvalidRequest(f"mount point {mountpoint} is not empty", remedy="name an empty directory")
+        raise InvalidRequest(f"mount point {mountpoint} is not empty", remedy="choose an empty directory")
 
 
 def unmount(mountpoint: Path, *, lazy: bool = False) -> list[Path]:
@@ -74,7 +74,7 @@ def unmount(mountpoint: Path, *, lazy: bool = False) -> list[Path]:
     """
     mount = mount_at(mountpoint)
     if mount is None:
-        raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
+        raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="list the mounts: findmnt -t fuse.tierfs")
     if not lazy:
         _require_answer(mount)
     with watched(mount) as server:
@@ -84,7 +84,8 @@ def unmount(mountpoint: Path, *, lazy: bool = False) -> list[Path]:
     if "busy" in done.stderr:
         raise Conflict(
             f"{mountpoint} is busy: files in it are open",
-            remedy=f"see who: fuser -vm {mountpoint}; leave them their files: tierfs umount --lazy {mountpoint}",
+            remedy=f"list the processes: fuser -vm {mountpoint}; to detach without closing their files: tierfs "
+            f"umount --lazy {mountpoint}",
         )
     raise Unavailable(f"{mountpoint} was not unmounted: {done.stderr.strip()}")
 
@@ -130,7 +131,7 @@ def _require_fuse(allow_other: bool) -> None:
         raise Unavailable(f"{FUSE_DEVICE} is missing, so nothing can be mounted", remedy="as root: modprobe fuse")
     if not os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
         raise PermissionDenied(
-            f"{FUSE_DEVICE} may not be used by this user", remedy=f"as root: chmod 666 {FUSE_DEVICE}"
+            f"{FUSE_DEVICE} is not accessible for this user", remedy=f"as root: chmod 666 {FUSE_DEVICE}"
         )
     if os.geteuid() == 0:
         return
@@ -138,7 +139,7 @@ def _require_fuse(allow_other: bool) -> None:
         raise Unavailable(f"{FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
     if allow_other and not others_allowed():
         raise PermissionDenied(
-            "option allow_other is for root only on this machine",
+            "option allow_other is restricted to root on this machine",
             remedy=f"as root: echo {ALLOW_OTHER} >> {FUSE_CONFIGURATION}",
         )
 
@@ -158,10 +159,10 @@ def _unusable(mountpoint: Path, error: OSError) -> TierfsError:
     if error.errno in (errno.ENOENT, errno.ELOOP):
         return NotFound(f"mount point {mountpoint} does not exist", remedy=f"mkdir {mountpoint}")
     if error.errno == errno.ENOTDIR:
-        return NotDirectory(f"mount point {mountpoint} is not a directory", remedy="name an empty directory")
+        return NotDirectory(f"mount point {mountpoint} is not a directory", remedy="choose an empty directory")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return PermissionDenied(f"mount point {mountpoint} cannot be read", remedy="name a directory of your own")
-    return Unavailable(f"mount point {mountpoint} cannot be read: {error.strerror}", remedy="name another directory")
+        return PermissionDenied(f"mount point {mountpoint} cannot be read", remedy="choose your own directory")
+    return Unavailable(f"mount point {mountpoint} cannot be read: {error.strerror}", remedy="choose another directory")
 
 
 def _clear_stale(mountpoint: Path) -> None:
@@ -176,11 +177,11 @@ def _clear_stale(mountpoint: Path) -> None:
         stale = mount_at(mountpoint)
         if stale is None:
             raise Unavailable(
-                f"a dead mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
+                f"a stale mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
             ) from exc
         done = _detach(stale, lazy=True)
         if done.returncode:
-            raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
+            raise Unavailable(f"cannot remove a stale mount at {mountpoint}: {done.stderr.strip()}") from exc
 
 
 def _detach(mount: Mount, *, lazy: bool) -> processes.Done:

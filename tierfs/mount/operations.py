@@ -71,14 +71,14 @@ class ReadOnlyOperations(pyfuse3.Operations):
 
 
 async def _after_tail(known: InodeEntry, reading: ReadHandle, start: int, size: int) -> Buffer:
-    """Read a page in which the head of the file was dropped: the kernel has the bytes before it, which are gone.
+    """Read a page in which the head of the file was dropped: the kernel has the bytes before it, which are deleted.
 
     A reader behind them goes on. Raises Fenced where they are not at hand.
     """
     begin = reading.segment.start_offset
     gone = known.before_head(start, begin)
     if gone is None or begin - start > size:
-        raise Fenced(f"bytes from {start} on are gone")
+        raise Fenced(f"bytes from {start} on are deleted")
     return gone + bytes(await reading.read(begin, size - len(gone)))
 
 
@@ -150,11 +150,11 @@ class Operations(ReadOnlyOperations):
         """Return the attributes of an inode that the kernel has forgotten. Raises Fenced if it is gone."""
         entry = await self._forgotten.find(inode)
         if entry is None:
-            raise Fenced(f"the file of inode {inode} was removed, or is a newer one now")
+            raise Fenced(f"the file of inode {inode} was removed or replaced")
         with self._metadata.read() as txn:
             shown = self._tree.attributes(txn, entry)
             if shown.attributes.st_ino != inode:
-                raise Fenced("the name stands for a newer file now")
+                raise Fenced("the name now refers to a newer file")
             return self._tree.count_lookup(entry, shown)
 
     @operation
@@ -230,7 +230,7 @@ class Operations(ReadOnlyOperations):
         with self._metadata.read() as txn:
             segment, _ = self._tree.segment(txn, known.id)
         if segment.inode != inode:
-            raise Fenced("the name stands for a newer file now")
+            raise Fenced("the name now refers to a newer file")
         if known.paged_handles:  # not one that grows on: it is as long as it was when it was opened
             await self.growth.finish(inode, known, known.size_in(segment))
         return segment

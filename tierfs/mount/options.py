@@ -52,7 +52,7 @@ def _with(options: MountOptions, item: str) -> MountOptions:
     if item in _FLAGS:
         return replace(options, **{item: True})  # type: ignore[arg-type]
     if item == "rw":
-        raise InvalidRequest("a tierfs mount is read-only; option rw is not possible")
+        raise InvalidRequest("a tierfs mount is read-only; option rw is not supported")
     if key not in _VALUES or not value:
         known = ", ".join((*_FLAGS, *(f"{name}=" for name in _VALUES)))
         raise InvalidRequest(f"unknown mount option {item!r}; tierfs knows {known}")
@@ -64,4 +64,4 @@ def _with(options: MountOptions, item: str) -> MountOptions:
             raise ValueError(number)
         return replace(options, **{key: number})  # type: ignore[arg-type]
     except ValueError as exc:
-        raise InvalidRequest(f"mount option {item!r}: {value!r} is not possible") from exc
+        raise InvalidRequest(f"mount option {item!r}: {value!r} is not supported") from exc

@@ -48,7 +48,7 @@ def serving(store: Path, mountpoint: Path, clock: Clock) -> Iterator[None]:
         path = StorePaths(store).mount(device_of(mountpoint))
         held = lock.Hold(path, clock, within_s=_FREE_WITHIN_S)
     except (OSError, TierfsError) as exc:
-        log.info("no lock in the store tells that this process serves the mount: %s", exc)
+        log.info("cannot lock the store's record of this mount: %s", exc)
     try:
         yield
     finally:
@@ -78,15 +78,15 @@ class MountServer:
         if self._has_ended_within(_LOOK_AFTER_S):
             return []
         pid, unmounted = self._process.pid, f"{self._mount.mountpoint} is unmounted here, but {self._process}"
-        end = f"end it: kill {pid}"
+        end = f"stop it: kill {pid}"
         if (other := _elsewhere(self._mount.device)) is not None:
-            where = f"the mount namespace of process {other[0]} has it still at {printable(other[1])}"
+            where = f"it is still mounted in the namespace of process {other[0]}, at {printable(other[1])}"
             raise Conflict(
-                f"{unmounted} goes on with the store's work: {where}",
+                f"{unmounted} continues the store's background work: {where}",
                 remedy=f"{end}; or unmount it there: nsenter -m -t {other[0]} umount {printable(other[1])}",
             )
         if not self._has_ended_within(_END_WITHIN_S):
-            raise Unavailable(f"{unmounted} has not ended within {_END_WITHIN_S:g} s", remedy=end)
+            raise Unavailable(f"{unmounted} has not exited within {_END_WITHIN_S:g} s", remedy=end)
         return []
 
     def _has_ended_within(self, timeout_s: float) -> bool:

@@ -140,9 +140,9 @@ class MountSession:
         )
         tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
         if not tuned:
-            log.info("the kernel's read-ahead stays as it is: changing it needs root")
+            log.info("the kernel's read-ahead is unchanged: changing it needs root")
         if not await trio.to_thread.run_sync(points.widen_background, mountpoint, abandon_on_cancel=True):
-            log.info("reads that wait for the cold tier may hold up others: %s is not mounted", points.CONNECTIONS)
+            log.info("reads that wait for the cold tier may block other reads: %s is not mounted", points.CONNECTIONS)
         await rehearse(self._reader)
         # Else a collection soon goes through all that the start has made, in the middle of a read (measured: 3 ms of
         # the young ones).
@@ -164,7 +164,7 @@ class MountSession:
             pyfuse3.init(operations, str(mountpoint), self._fuse_options(options))
         except RuntimeError as exc:
             raise Unavailable(
-                f"{mountpoint} was not mounted: {exc}", remedy="see what the kernel says: dmesg | tail"
+                f"{mountpoint} was not mounted: {exc}", remedy="check the kernel log: dmesg | tail"
             ) from exc
 
     def _fuse_options(self, options: MountOptions) -> set[str]:

@@ -75,7 +75,7 @@ class Tree:
             return answer
         # The name stands for another file: open handles keep this one, with the segment's growth.
         if not known.open_handles:
-            raise Fenced("the name stands for a newer file now")
+            raise Fenced("the name now refers to a newer file")
         answer.st_ino = inode
         answer.st_size = self.inodes.show(inode, known, known.size_in(self.segment(txn, known.id)[0]))
         answer.attr_timeout = 0
@@ -101,7 +101,7 @@ class Tree:
         """Return the entry of an inode. Raises Fenced when the kernel should have forgotten it."""
         known = self.inodes.get(inode)
         if known is None:
-            raise Fenced(f"inode {inode} is no longer known")
+            raise Fenced(f"inode {inode} is unknown")
         return known
 
     def _watch(self, inode: int, version: int) -> None:

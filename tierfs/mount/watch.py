@@ -57,7 +57,7 @@ class ChangeWatcher:
                 failing = False
             except Exception:
                 if not failing:
-                    log.exception("changes of other processes do not show until this error ends")
+                    log.exception("changes of other processes are not visible until this error is resolved")
                 failing = True
 
     async def poll(self) -> None:
@@ -80,7 +80,7 @@ class ChangeWatcher:
             if changes.complete:
                 self._pass_on(changes.touches)
             else:
-                log.info("too many changes at once: the kernel forgets everything")
+                log.info("too many changes at once: all cached names and pages of the kernel are invalidated")
                 await self._forget_everything()
             # Only now: changes that could not be passed on are passed on by the next poll.
             self._position = changes.following

@@ -144,9 +144,9 @@ class CopyMarks:
                 return None
             return self._reader.proves(placed, stopped)
         except TierfsError as exc:
-            log.info("%s is not proved: %s", printable(placed.object.name), exc)
+            log.info("%s is not verified: %s", printable(placed.object.name), exc)
         except Exception:
-            log.exception("proving %s failed", printable(placed.object.name))
+            log.exception("verifying %s failed", printable(placed.object.name))
         return None
 
     def _write(self, mark: _Met) -> None:
@@ -156,7 +156,7 @@ class CopyMarks:
             chain_edits.set_state(self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state)
         except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
             self._refused = True
-            log.info("copies are not marked: %s", exc)
+            log.info("copies were not marked: %s", exc)
         except TierfsError as exc:
             log.warning("%s could not be marked: %s", printable(placed.object.name), exc)
         except Exception:

@@ -150,7 +150,7 @@ class Etags:
             if len(self._met) > _REMEMBERED:
                 self._proved.pop(self._met.popitem(last=False)[0], None)
         if met is None:
-            log.info("%s has another etag than its record, a copy perhaps", printable(record.name))
+            log.info("the etag of %s differs from its record, perhaps a copy", printable(record.name))
 
     def proved(self, record: ObjectRecord, etag: str | None) -> bool:
         """Note that bytes under this etag, None for any, match; return whether an etag waits to be adopted.
@@ -184,9 +184,9 @@ class Etags:
             return 0 if metadata is None else adopt(metadata, proved)
         except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
             self._refused = True
-            log.info("etags that changed are not written: %s", exc)
+            log.info("changed etags were not written: %s", exc)
         except TierfsError as exc:
-            log.warning("etags that changed could not be written: %s", exc)
+            log.warning("changed etags cannot be written: %s", exc)
         return 0
 
 

@@ -105,7 +105,7 @@ def streaming_layout(
     Raises DataLoss for an object shorter than its index says.
     """
     if data.length_bytes < index.data_object_length:
-        missing = f"has {data.length_bytes} bytes of the {index.data_object_length} that its index names"
+        missing = f"has {data.length_bytes} of the {index.data_object_length} bytes in its index"
         raise DataLoss(f"{printable(data.name)} {missing}")
     section = index.section(ledger_id)
     ended = replace(section.info, entries=MAX_ENTRIES if end_entry_id is None else end_entry_id)

@@ -67,7 +67,7 @@ class Waits:
         if not waiting:
             return Waiting(refused=self.refused)
         since, longest = min(waiting, key=itemgetter(0))
-        why = f"no answer{longest.place} yet" if longest.last is None else str(longest.last)
+        why = f"no response{longest.place} yet" if longest.last is None else str(longest.last)
         return Waiting(len(waiting), now_s - since, why, self.refused)
 
     async def keep_telling(self) -> None:
@@ -82,7 +82,7 @@ class Waits:
             if now.reads and not is_told:
                 first = next(iter(self._since))
                 others = f" (one of {now.reads:,} reads)" if now.reads > 1 else ""
-                log.warning("%s waits for a tier that does not answer%s: %s", first.view.name, others, now.why)
+                log.warning("read of %s is blocked%s: %s", first.view.name, others, now.why)
             is_told = bool(now.reads)
 
     def add(self, patience: Patience) -> None:
@@ -120,7 +120,7 @@ class Patience:
     async def pause(self, error: TierfsError) -> None:
         """Wait before the next try; `error` ended the last one."""
         self.last = error
-        log.debug("%s waits for a tier that does not answer: %s", self.view.name, error)
+        log.debug("read of %s is blocked: %s", self.view.name, error)
         await trio.sleep(random.uniform(0, self._longest_s))
         self._longest_s = min(_LONGEST_PAUSE_S, 2 * self._longest_s)
 
@@ -134,7 +134,8 @@ class Patience:
         """Return the error of a read past its deadline, with the error of the last try."""
         if self.last is None:
             return Unavailable(
-                f"{self.view.name}: no answer within {deadline_s:g} s{self.place}", remedy="ask it with: tierfs doctor"
+                f"{self.view.name}: no answer within {deadline_s:g} s{self.place}",
+                remedy="check it with: tierfs doctor",
             )
         return Unavailable(f"{self.view.name}: no answer within {deadline_s:g} s: {self.last}", remedy=self.last.remedy)
 

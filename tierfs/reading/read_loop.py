@@ -198,4 +198,4 @@ async def _fill_all(handle: ReadHandle, pieces: list[tuple[int, memoryview]]) ->
 
 
 def _closed() -> Closed:
-    return Closed("the store was closed while it was read", remedy="open it again")
+    return Closed("the store was closed while it was read", remedy="reopen it")

@@ -40,8 +40,8 @@ def copy_segment(
     end = segment.length if end is None else end
     if not segment.start_offset <= start <= end <= segment.length:
         raise InvalidRequest(
-            f"{names.printable(segment.name)} holds bytes {segment.start_offset} to {segment.length}, "
-            f"not {start} to {end}"
+            f"{names.printable(segment.name)} has bytes {segment.start_offset} to {segment.length}, not {start} to "
+            f"{end}"
         )
 
     async def copy() -> None:
@@ -89,8 +89,8 @@ def follow_segment(
     start = segment.start_offset if start is None else start
     if not segment.start_offset <= start <= segment.length:
         raise InvalidRequest(
-            f"{names.printable(segment.name)} holds bytes {segment.start_offset} to {segment.length}; "
-            f"it cannot be followed from {start}"
+            f"{names.printable(segment.name)} has bytes {segment.start_offset} to {segment.length}; it cannot be "
+            f"followed from {start}"
         )
 
     async def follow() -> None:

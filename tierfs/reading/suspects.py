@@ -112,5 +112,5 @@ class Suspects:
             return False
         cleared = chain_edits.set_state(self._metadata, segment_id, tier, chunk, ChunkState.GOOD)
         if cleared:
-            log.info("%s proved right: its chunk at %d is good again", printable(placed.object.name), start_offset)
+            log.info("%s is verified: its chunk at %d is good again", printable(placed.object.name), start_offset)
         return cleared

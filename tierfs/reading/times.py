@@ -169,8 +169,8 @@ def entry_at(
 
 def _require_times(ledger: SegmentRecord) -> NoReturn:
     raise InvalidRequest(
-        f"the entries of {printable(ledger.name)} are not Pulsar's, so that they have no times",
-        remedy="give their ids: --from, --to; by the times of chunks: tierfs cat",
+        f"the entries of {printable(ledger.name)} are not Pulsar's, so they have no times",
+        remedy="use their ids: --from, --to; for the times of chunks: tierfs cat",
     )
 
 
@@ -285,7 +285,7 @@ class CommitLogReader:
             if head is None or at + head.size > self._bounds.end:
                 if head is not None or self._bounds.end - at < HEAD_BYTES:
                     return  # its last message is not complete yet
-                raise DataLoss(f"{printable(self._name)}: no message of RocketMQ's begins at byte {at}")
+                raise DataLoss(f"{printable(self._name)}: no message of RocketMQ starts at byte {at}")
             yield at, head
             at += head.size
 

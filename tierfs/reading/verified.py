@@ -195,7 +195,7 @@ class VerifiedReader:
         # A defect of ours, too, damages bytes once. A mark keeps the other copies of the bytes from being removed, and
         # a chunk that has none from being offloaded: one read is not enough.
         if self.proves(placed):
-            log.warning("%s failed a read, and proved right when it was read again", printable(placed.object.name))
+            log.warning("%s failed a read, but the second read was valid", printable(placed.object.name))
             return False
         self.suspect(segment_id, placed)
         return True

@@ -117,7 +117,7 @@ class SegmentView:
         return layout
 
     def _gone(self, offset: int, start_offset: int) -> Fenced:
-        return Fenced(f"{self.name} begins at {start_offset} now; bytes from {offset} on are gone")
+        return Fenced(f"{self.name} starts at {start_offset} now; bytes from {offset} on are deleted")
 
     def _take(self, segment: SegmentRecord, transaction_id: int) -> None:
         """Keep a record together with its transaction's number, and forget the windows of an older one.

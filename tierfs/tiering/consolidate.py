@@ -67,7 +67,7 @@ class Consolidate:
         try:
             return self._copy(action, progress)
         except EtagDiffers as exc:
-            log.info("%s: perhaps copied or restored; trying again under its current etag", exc)
+            log.info("%s: perhaps copied or restored; retrying with its current etag", exc)
             self._meet_etags(action)
         return self._copy(action, progress)
 
@@ -146,7 +146,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
             return twice(lambda: read_back(storage, stored, self._expected, self._progress)).grid()
         except Mismatch as exc:
             self._blame(exc.offset)
-            raise Unavailable(f"{exc}, which is right: no byte is lost", remedy="try again") from exc
+            raise Unavailable(f"{exc}; the retry succeeded: no byte is lost", remedy="retry") from exc
 
     def link(self, made: Made) -> Consolidated:
         with self._metadata.write() as txn:

@@ -117,7 +117,7 @@ class EvictCommand:
         end = None if self._ends is None else self._ends.get(SegmentId(row.id), 0)
         alone_bytes, _ = sums.here_alone(row)
         stays = not self._force and self._policies.of(txn, row).values.read_priority is ReadPriority.LOCAL_ONLY
-        why = "not cold yet" if end is None else "the newest, or not cold yet"
+        why = "not cold yet" if end is None else "the newest bytes, or not cold yet"
         return LocalSegment(
             name=name,
             id=SegmentId(row.id),

@@ -104,7 +104,9 @@ class Made:
         Raises ChunksMoved when the intent is gone: the object is garbage by now, and linking it would lose bytes.
         """
         if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in self.intents]):
-            raise ChunksMoved(f"{printable(self.name)}: another holder discarded this object as a dead process's")
+            raise ChunksMoved(
+                f"{printable(self.name)}: another holder discarded this object as that of an exited process"
+            )
         checksums.put_grid(txn, object_id, self.grid)
         intent = self.intents[0]
         return ObjectRecord(
@@ -218,7 +220,7 @@ def intend(
 
 
 def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: Exception) -> None:
-    log.info("making of %s ended: %s", printable(intents[0].name), error)
+    log.info("writing of %s stopped: %s", printable(intents[0].name), error)
     for intent in intents:
         abandon_intent(metadata, intent)
 

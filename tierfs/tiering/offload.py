@@ -82,7 +82,7 @@ class Accuser:
             if not isinstance(damage.cause, DataLoss) or self._reader.accuse(*places[damage.index]):
                 damages[damage.index] = damage.cause
         if not damages:
-            raise Unavailable(f"{first}: read again, it does; nothing was stored", remedy="try again") from first
+            raise Unavailable(f"{first}: the second read succeeded; nothing was stored", remedy="retry") from first
         return damages
 
 

@@ -164,7 +164,7 @@ class ChunkSource:
             self._verify(index, part, [(start, self._cuts[start]) for start in mine])
         tail = joined(self._cuts[start] for start in starts[bisect_left(starts, self._tail_start) :])
         if tail != Stretch.of(self._tail):  # its bytes are in memory: no disk is to blame
-            raise Unavailable("other bytes were sent than those of the pack's index", remedy="try again")
+            raise Unavailable("the bytes sent differ from the pack's index", remedy="retry")
         grid = GridBuilder()
         for start in starts:
             grid.add(self._cuts[start])

@@ -37,12 +37,12 @@ class MovedPart:
         name, shown = names.join(names.split(path)), printable(path) or "/"
         segment = next((segment for segment_name, segment in segments if segment_name == name), None)
         if segment is None:
-            raise IsDirectory(f"{shown} is a directory: an offset is of a segment", remedy="use: --keep SIZE")
+            raise IsDirectory(f"{shown} is a directory: an offset needs a segment", remedy="use: --keep SIZE")
         if segment.kind is SegmentKind.LEDGER:
             managed = printable(name.rpartition("/")[0])
             raise InvalidRequest(
                 f"{shown} is a ledger, which moves as a whole",
-                remedy=f"name its managed ledger and a position: tierfs offload {managed} --before LEDGER[:ENTRY]",
+                remedy=f"give its managed ledger and a position: tierfs offload {managed} --before LEDGER[:ENTRY]",
             )
         if self.before_offset > segment.length:
             raise InvalidRequest(f"{shown} ends at {segment.length}: there is no offset {self.before_offset}")

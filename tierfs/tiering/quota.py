@@ -16,7 +16,9 @@ from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 
 SETTING = "cold.quota_bytes"
-REMEDY = f"raise it: tierfs config {SETTING}=SIZE; or end bytes there: tierfs rm --now, tierfs trim, tierfs gc --delete"
+REMEDY = (
+    f"raise it: tierfs config {SETTING}=SIZE; or delete bytes there: tierfs rm --now, tierfs trim, tierfs gc --delete"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,6 @@ def require_room(txn: ReadTransaction, wanted_bytes: int) -> None:
     use = use_of(txn)
     if use.room_bytes is not None and wanted_bytes > use.room_bytes:
         raise QuotaReached(
-            f"the cold tier holds {use}: no room for {units.size(wanted_bytes)} more",
+            f"the cold tier has {use}: no room for {units.size(wanted_bytes)} more",
             remedy=REMEDY,
         )

@@ -204,7 +204,7 @@ class TierCopy:
             if self._trace is not None and self._trace.is_below(self._origin, stored.name, (MOVING_NAME,)):
                 self.is_inside = True
                 raise InvalidRequest(
-                    f"{self._target!r} lies inside the present place, {self._origin!r}",
+                    f"{self._target!r} is inside the current place, {self._origin!r}",
                     remedy="choose another prefix or directory",
                 )
             name = stored.name.encode()
@@ -224,8 +224,8 @@ class TierCopy:
 
     def _differ(self, name: str) -> DataLoss:
         return DataLoss(
-            f"{printable(name)} has other bytes in {self._target!r} than in {self._origin!r}",
-            remedy="if the one there is wrong, remove it, and run it again",
+            f"{printable(name)} differs between {self._target!r} and {self._origin!r}",
+            remedy="if the one in the new place is wrong, remove it, and run the command again",
         )
 
     def _is_ours(self, name: str) -> bool:
@@ -268,7 +268,7 @@ class TierCopy:
                 return copied
             self._target.delete(name)  # it was not there before
             if last:
-                raise DataLoss(f"{printable(name)} is not in {self._target!r} what it is in {self._origin!r}")
+                raise DataLoss(f"{printable(name)} differs between {self._target!r} and {self._origin!r}")
         raise AssertionError("unreachable")
 
     def _was_damaged(self, name: str) -> bool:
@@ -306,7 +306,7 @@ class TierCopy:
             return self._target.copy_from(self._origin, stored) if isinstance(self._target, ServerCopies) else None
         except (PermissionDenied, InvalidRequest) as exc:  # most often keys that know only one of the buckets
             self._server_copies = False
-            log.info("the server does not copy, so the bytes pass through here: %s", exc)
+            log.info("the server does not copy, so the bytes pass through this machine: %s", exc)
             return None
 
 

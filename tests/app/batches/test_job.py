@@ -107,7 +107,7 @@ def test_a_name_that_is_taken_commits_nothing(store: TestStore, driver: Driver) 
     store.append("out/b", b"here")
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"1", "out/b": b"2"})
-    with pytest.raises(AlreadyExists, match="out/b exists already, so nothing of the batch was committed"):
+    with pytest.raises(AlreadyExists, match="out/b already exists, so nothing of the batch was committed"):
         driver.commit(plan, uploaded)
     assert (contents(store), committed(store)) == ({"out/b": b"here"}, [])
     store.engine.delete("out/b", recursive=False, cold_due_ms=0)
@@ -135,7 +135,7 @@ def test_names_of_a_batch_are_checked(store: TestStore, driver: Driver) -> None:
 def test_a_directory_that_is_read_from_the_disk_only_takes_no_write(store: TestStore) -> None:
     set_policy(store, read_priority="local-only")
     for ask in (Driver(store).begin, Driver(store).jobs.require_possible):
-        with pytest.raises(InvalidRequest, match="is read from the local disk only"):
+        with pytest.raises(InvalidRequest, match="is read only from the local disk"):
             ask("out")
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
@@ -146,7 +146,7 @@ def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore, dr
     uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second"})
     name = uploaded[1].objects[0].name
     store.cold.delete(name)
-    with pytest.raises(Unavailable, match="is not in the bucket"):
+    with pytest.raises(Unavailable, match="is missing in the bucket"):
         driver.commit(plan, uploaded)
     store.cold.put(name, BufferSource(b"sec"))
     with pytest.raises(DataLoss, match="has 3 of 6 bytes"):

@@ -136,7 +136,7 @@ def test_moved_back_and_forth_each_place_names_the_other_once_it_is_left(store: 
 def test_an_address_that_was_left_is_not_taken_again_and_says_why(store: Path, before: Path, tmp_path: Path) -> None:
     done = tierfs("config", f"cold.url={tmp_path / 'cold'}", store=store, check=False)
     assert done.code == 12, done
-    assert "it was left for" in done.err, done
+    assert "its store was moved to" in done.err, done
 
 
 def config(store: Path, to: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_note_where_nothing_may_be_deleted_says_nothing_in_the_end(
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff" * 9000, b"[]", b'{"url": 5}'])
 def test_a_damaged_note_counts(target: ScriptedStorage, data: bytes) -> None:
     target.put(MOVING_NAME, BufferSource(data))
-    with pytest.raises(WrongColdTier, match="another place, which its damaged note does not name"):
+    with pytest.raises(WrongColdTier, match="another place, which is not readable in its damaged note"):
         left.require_moved(target, "{option}")
 
 

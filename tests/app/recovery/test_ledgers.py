@@ -77,13 +77,13 @@ def test_a_claim_of_empty_entries_writes_nothing(store: TestStore, tmp_path: Pat
 def test_more_empty_entries_than_a_ledger_can_have_are_unknown(
     store: TestStore, tmp_path: Path, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("more than a ledger can have")
+    expected_warnings.append("exceed the limit of a ledger")
     segment = pb.SegmentRecord(version=1, id=900, parent_id=1, name="claimed", inode=901, kind=1, status=1)
     ledger = pb.LedgerRecord(version=1, ledger_id=1, segment_id=900, entries=entries.MOST_EMPTY_ENTRIES + 1)
     store.cold_work().publish()
     forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
     with recovered(tmp_path / "new", store.cold) as found:
-        assert "more than a ledger can have" in found.warnings[-1]
+        assert "exceed the limit of a ledger" in found.warnings[-1]
         with found.store.metadata.read() as txn:
             assert (entries.count(txn, SegmentId(900)), txn.count(b"entries")) == (0, 0)
 

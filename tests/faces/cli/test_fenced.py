@@ -109,7 +109,7 @@ def test_a_daemon_of_a_fenced_store_says_so_and_is_not_at_work(tmp_path: Path, o
         done = tierfs("daemon", *options, store=store, check=False)
         assert (done.code, done.out) == (6, "")
         assert "another store owns the bucket since epoch 2" in done.err
-        assert "see what only this disk holds, and how to save it: tierfs status" in done.err
+        assert "to see and save the data that is only on this disk: tierfs status" in done.err
     assert tierfs("status", "--json", store=store, check=False).json["holder"] is None
 
 

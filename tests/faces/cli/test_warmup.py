@@ -78,7 +78,7 @@ class Counted:
     def read_into(self, name: str, offset: int, buffer: memoryview, **options: Any) -> None:
         with self.lock:
             if self.fail_after is not None and self.read_bytes >= self.fail_after:
-                raise Unavailable("the cold tier does not answer")
+                raise Unavailable("the cold tier does not respond")
             self.read_bytes += len(buffer)
             meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -164,7 +164,7 @@ def test_a_cache_disk_without_room(store: Path, small_disk: Path) -> None:  # no
 
 
 def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
-    expected_warnings.append("failed and is off until the next start")
+    expected_warnings.append("failed and is disabled until the next start")
 
     def fail(*some: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -147,7 +147,7 @@ def test_a_store_moves_to_a_package_s_storage(tmp_path: Path) -> None:
     [
         ("broken://x", "theirs:broken, which fails: KeyError"),
         ("missing://x", "theirs:nothing, which fails: AttributeError"),
-        ("other://x", "nothing here serves other://"),
+        ("other://x", "no installed package serves other://"),
     ],
 )
 def test_what_does_not_load_is_named(url: str, said: str) -> None:
@@ -186,7 +186,7 @@ def test_fewer_bytes_than_were_sent_are_noticed() -> None:
         def write(self, name: str, blocks: Iterator[Buffer], metadata: Mapping[str, str], *, create_only: bool) -> None:
             super().write(name, iter([b"".join(blocks)[:-1]]), metadata, create_only=create_only)
 
-    with pytest.raises(Unavailable, match="5 bytes were sent, and 4 are there"):
+    with pytest.raises(Unavailable, match="5 bytes were sent, but 4 are stored"):
         Loses("kept://x").put("object", BufferSource(b"bytes"))
 
 
@@ -194,7 +194,7 @@ def test_transforms_by_name() -> None:
     assert transforms.names() == ["bad", "missing", "twice", "unbatch"]
     assert list(transforms.named("twice").entries([b"a", b""])) == [b"a", b"a", b"", b""]
     assert list(transforms.named("unbatch").entries([b"no message"])) == [b"no message"]
-    for name, said in (("none", "known are: bad"), ("missing", "cannot be loaded: AttributeError")):
+    for name, said in (("none", "known transforms: bad"), ("missing", "cannot be loaded: AttributeError")):
         with pytest.raises(InvalidRequest) as refused:
             transforms.named(name)
         assert said in f"{refused.value} {refused.value.remedy}"

@@ -194,7 +194,7 @@ def test_a_version_too_old_to_tell_is_refused_before_tasks_start(
         job = driver.begin(store, "nightly", "out")
         driver.commit(store, job, (), version)
     options = {"store": str(store.path), "into": "out", "txnAppId": "nightly"}
-    with pytest.raises(Conflict, match="version 5 of nightly is too old to tell whether it was committed"):
+    with pytest.raises(Conflict, match="version 5 of nightly is too old to determine whether it was committed"):
         begin(WriteOptions.of({**options, "txnVersion": "5"}))
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0

@@ -131,7 +131,7 @@ def test_a_disk_that_fills_during_a_store_loses_no_slot(
 def test_a_failing_disk_switches_the_cache_off_once(
     open_cache: Open, directory: Path, metrics: Metrics, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected_warnings.append("failed and is off until the next start")
+    expected_warnings.append("failed and is disabled until the next start")
     cache = open_cache()
     store(cache, 1)
     with replaced(directory / DATA_NAME, Path("/dev/null"), os.O_WRONLY):
@@ -150,7 +150,7 @@ def test_a_failing_disk_switches_the_cache_off_once(
 def test_a_disk_that_fails_while_storing(
     open_cache: Open, directory: Path, expected_warnings: list[str], file: str
 ) -> None:
-    expected_warnings.append(f"failed and is off.*{os.strerror(errno.EBADF)}")
+    expected_warnings.append(f"failed and is disabled.*{os.strerror(errno.EBADF)}")
     cache = open_cache()
     store(cache, 1)
     with replaced(directory / file, Path("/dev/null"), os.O_RDONLY):
@@ -163,7 +163,7 @@ def test_a_disk_that_fails_while_storing(
 def test_directories_that_cannot_be_used(
     directory: Path, small_disk: Path, metrics: Metrics, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append(r"disk cache .* (cannot be opened|hold no block).*; reading without it")
+    expected_warnings.append(r"disk cache .* (cannot be opened|are too small for a block).*; reading without it")
     assert DiskCache.open(directory / "deep", STORE_ID, MIB, metrics) is None
     assert not directory.exists()
     assert DiskCache.open(directory, STORE_ID, BLOCK, metrics) is None

@@ -192,7 +192,7 @@ async def test_when_both_fail_the_read_fails(start: Start, storage: ScriptedStor
 async def test_a_tier_that_is_slow_for_all_is_not_asked_twice_for_each(
     start: Start, storage: ScriptedStorage, mock_clock: MockClock, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("waits for a tier that does not answer")
+    expected_warnings.append("is blocked")
     count = 6
     gets = storage.hold_next(2 * count, "read")  # none is over before it is counted
     async with start() as bench:

@@ -96,16 +96,16 @@ def test_an_object_of_empty_entries_has_rows_alone(store: TestStore) -> None:
 @pytest.mark.parametrize(
     ("then", "error", "said"),
     [
-        ([SECOND], AlreadyExists, f"{FIRST.key} is gone, or is not what it was"),
+        ([SECOND], AlreadyExists, f"{FIRST.key} is missing or has changed"),
         ([FIRST, THIRD], DataLoss, "entries 3 to 5 are in none of its objects"),
-        ([FIRST, streamed(2, [(7, 2, [b"bc", b"x"])], {7: 0})], AlreadyExists, "has entry 2 already, with which"),
+        ([FIRST, streamed(2, [(7, 2, [b"bc", b"x"])], {7: 0})], AlreadyExists, "already has entry 2, the first of"),
         (
             [FIRST, streamed(2, [(7, 3, [b"x"])], {7: 6})],
             DataLoss,
             "2 of 6 entries are not in its object, from entry 4 on",
         ),
         ([FIRST, streamed(2, [(7, 3, [b"x"]), (7, 4, [b"y" * 99])], {7: 0}, shift=1)], DataLoss, ""),
-        ([offloaded([b"another", b"form"])], AlreadyExists, "is gone, or is not what it was"),
+        ([offloaded([b"another", b"form"])], AlreadyExists, "is missing or has changed"),
     ],
     ids=["gone", "a part is missing", "overlap", "a tail is missing", "damage", "offloaded again"],
 )
@@ -134,7 +134,7 @@ def test_a_changed_object_is_not_what_was_linked(store: TestStore) -> None:
     run(store, in_memory(FIRST))
     other = streamed(1, [(7, 0, [b"b", b"", b"bc"])], {7: 0})
     (outcome,) = run(store, in_memory(other, SECOND))
-    assert (outcome.state, "is not what it was" in str(outcome.error)) == (State.FAILED, True)
+    assert (outcome.state, "has changed" in str(outcome.error)) == (State.FAILED, True)
 
 
 def test_a_dry_run_foretells_the_growth_of_a_ledger(store: TestStore) -> None:
@@ -186,11 +186,9 @@ def test_nothing_else_ends_or_appends_to_a_ledger_that_grows(store: TestStore) -
     segment = store.segment(SEVEN)
     with store.metadata.read() as txn:
         assert not ledgers.is_due(txn, segment, policies.effective(txn, segment), store.clock.now_ms())
-    with pytest.raises(
-        Conflict, match="grows from s3://theirs/offloaded, so nothing is appended to it here"
-    ) as refused:
+    with pytest.raises(Conflict, match="follows s3://theirs/offloaded and does not accept local appends") as refused:
         store.engine.open_ledger(SEVEN)
-    assert refused.value.remedy == "to end its growth: tierfs adopt --stop its place, tierfs seal it"
+    assert refused.value.remedy == "to stop following: tierfs adopt --stop its place, tierfs seal it"
 
 
 def test_what_pulsar_itself_wrote_grows(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_entries_that_are_others_than_were_adopted_are_refused(store: app.Store,
     data = bytearray(path.read_bytes())
     data[data.index(b"entry 41")] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataLoss, match="its entries are not those that were adopted") as refused:
+    with pytest.raises(DataLoss, match="its entries differ from the adopted ones") as refused:
         found(store)
     assert refused.value.remedy == "adopt it again"
 

@@ -233,7 +233,10 @@ def test_what_is_in_doubt_and_stays_so_keeps_its_entries(store: TestStore, monke
     before = rows(store)
     last = ledger.data.rindex(bytes.fromhex("fbdbabcb")) + 128
     half_way = ledger.data[:last] + b"\x70" + ledger.data[last + 1 :]
-    for other, says in ((ledger.data[:-1] + b"?", "is not what it was"), (half_way, "runs past the end of the block")):
+    for other, says in (
+        (ledger.data[:-1] + b"?", "has changed"),
+        (half_way, "extends past the end of the block"),
+    ):
         theirs.put(ledger.key, BufferSource(other), metadata=ledger.said, create_only=False)
         (outcome,) = run(store, theirs)
         assert (outcome.state, says in str(outcome.error)) == (State.FAILED, True), outcome.error

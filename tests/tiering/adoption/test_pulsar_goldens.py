@@ -79,7 +79,7 @@ def test_ledgers_are_counted_and_not_their_objects(store: Path) -> None:
     done = tierfs(
         "adopt", "--as", "pulsar", PULSAR / "streaming", "--into", "in", "--dry-run", store=store, check=False
     )
-    assert "managed ledger of 4 ledgers is not known: unknown/... stands for it" in done.err
+    assert "managed ledger of 4 ledgers is unknown: unknown/... is used" in done.err
 
 
 def test_blocks_that_are_more_than_full_are_refused(store: Path) -> None:

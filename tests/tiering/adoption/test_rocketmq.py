@@ -205,7 +205,7 @@ def test_behind_a_hole_begins_another_segment(hole: int) -> None:
         f"{COMMIT_LOG}.{behind}": (behind, [(posix(behind), 7)]),
     }
     assert plan.warnings == [
-        f"{Q}/COMMIT_LOG: bytes 20 to {behind} are nowhere; what follows becomes a segment of its own"
+        f"{Q}/COMMIT_LOG: bytes 20 to {behind} are missing; the following bytes become a separate segment"
     ]
 
 

@@ -38,7 +38,7 @@ def test_ledgers_that_pulsar_deleted_are_listed_until_they_are_removed(store: Pa
     shown = tierfs("status", store=store).out
     assert "vanished in (5 B): since" in shown
     warned = tierfs("adopt", "--as", "pulsar", root, "--into", "in", store=store, check=False)
-    assert (warned.code, "1 segment is gone from file:" in warned.err) == (0, True)
+    assert (warned.code, "1 segment is missing in file:" in warned.err) == (0, True)
     tierfs("-q", "rm", SEVEN, "--yes", store=store)
     assert adopt_ledgers(store, root).json["vanished"] == []
     assert stuck(store) == []

@@ -178,7 +178,7 @@ REFUSED: dict[str, Callable[[TestStore, pb.SegmentDump], None]] = {
     "a link without chunks": without_links,
     "an object of another segment": of_others_object,
     "an object of another segment under another number": other_number,
-    "an object that is being made": being_made,
+    "an object that is being written": being_made,
     "an object that it does not use": unused_object,
     "a pack that is foreign": pack_is_foreign,
     "checksums of another object": checksums_of_the_pack,

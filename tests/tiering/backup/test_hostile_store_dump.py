@@ -52,7 +52,7 @@ def named(name: str) -> dict[str, pb.DumpRow]:
         "an index": row(OBJECTS, id=2**60, tier=1, name="ledgers/x", index_name=name or "."),
         "a file to delete": row(GARBAGE, tier=0, name=name),
         "an object to delete": row(GARBAGE, tier=1, location_id=1, name=name),
-        "an object that is being made": row(INTENTS, attempt="a", name=name),
+        "an object that is being written": row(INTENTS, attempt="a", name=name),
         "a segment": row(SEGMENTS, id=2**60, name=name),
         "a directory": row(DIRECTORIES, id=2**60, name=name),
         "an entry": pb.DumpRow(database=DIRENTS.name, key=key, value=b""),

@@ -231,7 +231,7 @@ def test_a_dump_that_says_to_be_of_another_segment_is_not_loaded_for_it(store: T
     forged = {**stored.metadata, "name": base64.urlsafe_b64encode(b"b/other").decode()}
     store.cold.put(first.object, BufferSource(bytes(data)), metadata=forged, create_only=False)
     remove(store, "a/s")
-    with pytest.raises(DataLoss, match="it is of segment a/s, and says to be of b/other"):
+    with pytest.raises(DataLoss, match="it is of segment a/s, but its name is of b/other"):
         load(store, "b/other")
     assert load(store, first.object).segment == "a/s"
 

@@ -63,11 +63,11 @@ def test_garbage_that_tierfs_does_not_make_is_kept_with_its_error(store: TestSto
     before = everything(store)
     collected = store.cold_work().collect()
     assert (collected.deleted, collected.failed) == (0, len(cold) + len(local))
-    assert "would not make" in collected.error
+    assert "is not a tierfs name" in collected.error
     assert everything(store) == before
     assert precious.read_bytes() == b"precious"
     with store.metadata.read() as txn:
-        assert all("would not make" in row.last_error for _, row in txn.scan(GARBAGE))
+        assert all("is not a tierfs name" in row.last_error for _, row in txn.scan(GARBAGE))
 
 
 @pytest.mark.parametrize("name", ["uploads/", "uploads//", "uploads/x/", f"uploads/{'1' * 32}/precious", "segments/"])

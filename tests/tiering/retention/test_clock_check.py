@@ -67,34 +67,40 @@ BEFORE = reading(after_s=-BOOTED_S)
     [
         (view(), None),
         (view(wall_off_s=5 * MINUTE_S), None),
-        (view(wall_off_s=5 * MINUTE_S + 0.001), "300 s ahead of the time since this machine's boot"),
-        (view(wall_off_s=-5 * MINUTE_S - 0.001), "300 s behind the time since this machine's boot"),
-        (view(wall_off_s=6 * MINUTE_S), "360 s ahead of the time since this machine's boot"),
-        (view(wall_off_s=-HOUR_S), "3,600 s behind the time since this machine's boot"),
-        (view(wall_off_s=365 * DAY_S), "ahead of the time since this machine's boot"),
+        (view(wall_off_s=5 * MINUTE_S + 0.001), "300 s later than the time since this machine's boot"),
+        (view(wall_off_s=-5 * MINUTE_S - 0.001), "300 s earlier than the time since this machine's boot"),
+        (view(wall_off_s=6 * MINUTE_S), "360 s later than the time since this machine's boot"),
+        (view(wall_off_s=-HOUR_S), "3,600 s earlier than the time since this machine's boot"),
+        (view(wall_off_s=365 * DAY_S), "later than the time since this machine's boot"),
         (view(wall_off_s=HOUR_S, server_off_s=0), None),
-        (view(wall_off_s=0, server_off_s=-HOUR_S), "3,600 s ahead of the cold tier's server"),
-        (view(wall_off_s=0, server_off_s=HOUR_S), "3,600 s behind the cold tier's server"),
-        (view(ran_s=0, rested_s=-HOUR_S), "3,600 s behind the newest time in the store's metadata"),
+        (view(wall_off_s=0, server_off_s=-HOUR_S), "3,600 s later than the cold tier's server"),
+        (view(wall_off_s=0, server_off_s=HOUR_S), "3,600 s earlier than the cold tier's server"),
+        (view(ran_s=0, rested_s=-HOUR_S), "3,600 s earlier than the newest time in the store's metadata"),
         (view(ran_s=2 * HOUR_S, rested_s=-HOUR_S), None),
         (view(rested_s=LONGEST_REST_S), None),
-        (view(rested_s=LONGEST_REST_S + 0.001), "4 hours old, before a restart, and no server confirms that"),
-        (view(rested_s=365 * DAY_S), "365 days old, before a restart, and no server confirms that"),
+        (view(rested_s=LONGEST_REST_S + 0.001), "4 hours old, and no server confirms this"),
+        (view(rested_s=365 * DAY_S), "365 days old, and no server confirms this"),
         (view(rested_s=365 * DAY_S, server_off_s=0), None),
         (view(ran_s=DAY_S, rested_s=365 * DAY_S), None),
-        (view(ran_s=DAY_S - 0.001, rested_s=365 * DAY_S), "no server confirms that"),
+        (view(ran_s=DAY_S - 0.001, rested_s=365 * DAY_S), "no server confirms this"),
         (view(rested_s=365 * DAY_S, seen=BEFORE), None),
-        (view(rested_s=-10 * DAY_S, seen=BEFORE), "behind the newest time in the store's metadata"),
-        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 301_000)), "301 s ahead of the time since this machine's"),
+        (view(rested_s=-10 * DAY_S, seen=BEFORE), "earlier than the newest time in the store's metadata"),
+        (
+            view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 301_000)),
+            "301 s later than the time since this machine's",
+        ),
         (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 300_000)), None),
-        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms + 301_000)), "301 s behind the time since this machine's"),
+        (
+            view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms + 301_000)),
+            "301 s earlier than the time since this machine's",
+        ),
         (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 10**9), server_off_s=0), None),
         (view(seen=reading(after_s=-HOUR_S, boot="before")), None),
-        (view(seen=reading(after_s=-5 * HOUR_S, boot="before")), "5 hours old, before a restart"),
-        (view(seen=reading(after_s=-10 * DAY_S, boot="before")), "10 days old, before a restart"),
+        (view(seen=reading(after_s=-5 * HOUR_S, boot="before")), "5 hours old"),
+        (view(seen=reading(after_s=-10 * DAY_S, boot="before")), "10 days old"),
         # A container shows one id for ever: its machine was started again.
-        (view(seen=reading(after_s=2 * HOUR_S, wall_off_s=-5 * DAY_S)), "5 days old, before a restart"),
-        (view(seen=replace(reading(after_s=-5 * HOUR_S), boot_id="")), "5 hours old, before a restart"),
+        (view(seen=reading(after_s=2 * HOUR_S, wall_off_s=-5 * DAY_S)), "5 days old"),
+        (view(seen=replace(reading(after_s=-5 * HOUR_S), boot_id="")), "5 hours old"),
     ],
 )
 def test_what_is_trusted(found: ClockView, said: str | None) -> None:
@@ -179,7 +185,9 @@ def test_timed_deletions_go_on_once_the_clock_is_accepted(
     expected_warnings.append("not trusted.*: tierfs gc --accept-clock")
     write_in_the_future(store, clock)
     work = store.cold_work()
-    with pytest.raises(ClockDisagrees, match=r"behind the newest time.*if it is right now: tierfs gc --accept-clock"):
+    with pytest.raises(
+        ClockDisagrees, match=r"earlier than the newest time.*if it is right now: tierfs gc --accept-clock"
+    ):
         work.clocks.require()
     clock.advance(30 * DAY_S)
     assert (work.collect().deleted, work.end_lifetimes(), waiting(store)) == (0, Expired(), 1)
@@ -202,10 +210,10 @@ def test_a_server_is_not_overruled(store: TestStore, clock: ManualClock, expecte
     expected_warnings.append("not trusted")
     store.server_time_ms = clock.now_ms() + YEAR_S * 1000
     clocks = store.cold_work().clocks
-    with pytest.raises(ClockDisagrees, match=r"is not taken for right: it is .* behind the cold tier's server"):
+    with pytest.raises(ClockDisagrees, match=r"is not trusted: it is .* earlier than the cold tier's server"):
         clocks.require_server_agrees()
     clock_acceptance.accept(store.metadata, grace_s=HOUR_S)
-    assert "behind the cold tier's server" in (clocks.reason() or "")
+    assert "earlier than the cold tier's server" in (clocks.reason() or "")
 
 
 def test_a_command_accepts_the_clock_once_that_is_confirmed(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: 
 async def test_what_cannot_begin_is_tried_again(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("begins again")
+    expected_warnings.append("is restarted every")
     failures = 3
 
     def make() -> ColdWork:
@@ -116,7 +116,7 @@ class Lingering(InLine):
 async def test_a_task_that_fails_beside_a_busy_thread_does_not_lock_its_own_process_out(
     store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("begins again")
+    expected_warnings.append("is restarted every")
     threads, original, bugs = Lingering(), TaskLoop.attempt, [RuntimeError("a bug")]
 
     async def attempt(loop: TaskLoop, name: str, step: Step, *, size_bytes: int = 0) -> TaskOutcome:

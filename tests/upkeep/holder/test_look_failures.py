@@ -57,7 +57,7 @@ def put_back(metadata: MetadataStore, lost: ObjectRecord) -> None:
 async def test_a_damaged_segment_is_listed_and_the_others_go_their_way(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("look .* failed: .* a chunk names a missing object")
+    expected_warnings.append("look .* failed: .* a chunk refers to a missing object")
     for name in NAMES:
         store.append(name, b"ab")
     lost = lose_object(store.metadata, "d/s07")
@@ -90,7 +90,7 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
 
 
 def test_a_store_without_a_cold_tier_lists_a_damaged_segment_too(tmp_path: Path, expected_warnings: list[str]) -> None:
-    expected_warnings.append("look .* failed: .* a chunk names a missing object")
+    expected_warnings.append("look .* failed: .* a chunk refers to a missing object")
     clock = ManualClock(SystemClock().now_ms())
     init_store(tmp_path / "alone", ColdChoice(none=True))
     with app.open_store(tmp_path / "alone", clock) as alone:
@@ -216,7 +216,7 @@ def test_without_a_cold_tier_garbage_goes_on_a_full_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
     """The room set aside is what the commit of a deletion takes."""
-    expected_warnings.append("the disk is full: using the room set aside")
+    expected_warnings.append("the disk is full: using the reserved space")
     init_store(tmp_path / "store", ColdChoice(none=True))
     with app.open_store(tmp_path / "store") as store:
         room, collect = tmp_path / "store" / "ballast", Collector.collect

@@ -73,7 +73,7 @@ def damaged_record(store: TestStore) -> str:
     for name in NAMES:
         store.append(name, b"abcd")
     lose_object(store.metadata, BAD)
-    return "names a missing object"
+    return "refers to a missing object"
 
 
 @pytest.mark.parametrize("damage", [damaged_bytes, damaged_in_a_pack, damaged_record])
@@ -153,7 +153,7 @@ def test_segments_are_consolidated_beside_a_damaged_one(store: TestStore) -> Non
             store.append(name, part)
         store.offload()
     lose_cold_object(store, BAD)
-    with pytest.raises(DataLoss, match="names a missing object"):
+    with pytest.raises(DataLoss, match="refers to a missing object"):
         store.consolidate()
     assert [len(store.layout(name).cold) for name in GOOD] == [1, 1]
     assert_named(store, *GOOD)
@@ -186,7 +186,7 @@ def test_evict_goes_past_a_damaged_segment_and_deletes_what_it_dropped(store: Te
         store.append(name, b"abcd", seal=True)
     store.offload()
     lose_object(store.metadata, BAD)
-    with pytest.raises(DataLoss, match="names a missing object"):
+    with pytest.raises(DataLoss, match="refers to a missing object"):
         store.evict()
     assert [store.segment(name).local.count for name in NAMES] == [0, 1, 0]
     assert len(list(store.files.root.rglob("*.chunk"))) <= 1
@@ -247,7 +247,7 @@ def test_lifetimes_end_past_a_damaged_segment(tmp_path: Path) -> None:
         clock.advance(2 * 86400)
         done = retention.expire(attempts)
         assert done.bytes == 8
-        with pytest.raises(DataLoss, match="names a missing object"):
+        with pytest.raises(DataLoss, match="refers to a missing object"):
             attempts.end()
 
 

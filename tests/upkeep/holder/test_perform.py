@@ -363,7 +363,7 @@ def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
             with pytest.raises(subprocess.TimeoutExpired):
                 command.wait(0.1)
         assert command.wait(30) == 0
-        assert re.search(rf"held by process {pid} on \S+ \(tierfs .*daemon -f\)", error.read_text())
+        assert re.search(rf"locked by process {pid} on \S+ \(tierfs .*daemon -f\)", error.read_text())
         assert tierfs("--json", "info", "s", store=path).json["tiers"]["cold"]["bytes"] == 1000
     finally:
         os.kill(pid, signal.SIGTERM)

@@ -203,7 +203,7 @@ def verified(segments: Sequence[UploadedSegment], listed: Mapping[str, StoredObj
 def _checked(uploaded: UploadedObject, listed: Mapping[str, StoredObject]) -> UploadedObject:
     name, stored = uploaded.name, listed.get(uploaded.name)
     if stored is None:
-        raise Unavailable(f"{name} was uploaded and is not in the bucket", remedy="run the job again")
+        raise Unavailable(f"{name} was uploaded, but is missing in the bucket", remedy="run the job again")
     if stored.length_bytes != uploaded.length or len(uploaded.crcs) != 4 * -(-uploaded.length // CRC_BLOCK_BYTES):
         raise DataLoss(f"{name} has {stored.length_bytes} of {uploaded.length} bytes", remedy="run the job again")
     return replace(uploaded, etag=stored.etag)
@@ -216,7 +216,7 @@ def _policy(txn: ReadTransaction, into: str) -> Policy:
     if priority.value is ReadPriority.LOCAL_ONLY:
         by_setting = priority.origin.set_by is SetBy.SETTING
         raise InvalidRequest(
-            f"{where} is read from the local disk only ({priority.origin}), and a distributed write is cold",
+            f"{where} is read only from the local disk ({priority.origin}), but a distributed write is cold",
             remedy="change that setting" if by_setting else f"tierfs config {where} read_priority=local-first",
         )
     return held.values

@@ -128,7 +128,7 @@ class SegmentUpload:
         try:
             send()
         except BaseException as exc:
-            log.info("upload of %s ended: %s", printable(self.segment), exc)
+            log.info("upload of %s stopped: %s", printable(self.segment), exc)
             self.abort()
             raise
 
@@ -163,7 +163,7 @@ class SegmentUpload:
 
     def _require_open(self) -> None:
         if self._discarded or self._result is not None:
-            raise Closed(f"the upload of {printable(self.segment)} ended")
+            raise Closed(f"the upload of {printable(self.segment)} stopped")
 
     def __enter__(self) -> SegmentUpload:
         return self

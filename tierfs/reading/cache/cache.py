@@ -72,7 +72,7 @@ class DiskCache:
         if size_bytes == 0:
             return None
         if slots_within(size_bytes) == 0:
-            log.warning("disk cache %s: %d bytes hold no block; reading without it", directory, size_bytes)
+            log.warning("disk cache %s: %d bytes are too small for a block; reading without it", directory, size_bytes)
             return None
         try:
             return cls.open_or_raise(directory, store_id, size_bytes, metrics, free_floor_bytes=free_floor_bytes)

@@ -142,7 +142,7 @@ class CacheFiles:
 def _locked(directory: Path) -> LockFile:
     directory.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
     if directory.stat().st_mode & _OTHERS_MAY_WRITE:
-        raise PermissionError(f"{directory} can be written by others; chmod 700 it")
+        raise PermissionError(f"{directory} is writable by other users; run: chmod 700 {directory}")
     file = LockFile(directory / LOCK_NAME)
     if not file.try_lock():
         file.close()

@@ -190,7 +190,7 @@ class Warmer:
             self.uncached_bytes += inside.length_bytes
         name = printable(part.name)
         if all(map(self._reader.proves, chunks)):
-            log.warning("%s: its bytes at %d are right, but cannot be cached: the block is damaged", name, inside.start)
+            log.warning("%s: its bytes at %d are valid, but cannot be cached: the block is damaged", name, inside.start)
         else:
             where = f"{printable(part.record.name)} does not match its checksums at {block.start}"
             self._damaged(DataLoss(f"{name}: {where}", remedy="run: tierfs check"))

@@ -86,13 +86,13 @@ class CacheHealth:
         if state is CacheState.FULL_DISK:
             log.warning("disk cache %s does not grow: the disk is full", self._directory)
             return
-        log.error("disk cache %s failed and is off until the next start: %s", self._directory, exc)
+        log.error("disk cache %s failed and is disabled until the next start: %s", self._directory, exc)
         self._metrics.count(MetricName.CACHE_ERRORS, cache=LABEL)
 
     def stored(self) -> None:
         """Record that a store found room, which ends the state of a full disk."""
         if self.state is CacheState.FULL_DISK and self._becomes(CacheState.ON):
-            log.info("disk cache %s has room again", self._directory)
+            log.info("disk cache %s has space again", self._directory)
 
     def _becomes(self, state: CacheState) -> bool:
         with self._lock:

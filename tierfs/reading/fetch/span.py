@@ -227,4 +227,4 @@ class Transfer(CheckedBlocks):
     def _stop_if_unwanted(self) -> None:
         span = self.span
         if span.abandoned and span.end - span.start - self.filled > _WORTH_BREAKING_OFF_BYTES:
-            raise BrokenOff(f"{span.record.name}: nobody reads it any more")
+            raise BrokenOff(f"{span.record.name}: no reader needs it any more")

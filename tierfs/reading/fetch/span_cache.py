@@ -123,7 +123,7 @@ class SpanCache:
 
     def _remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
-        assert not span.waiters or span.error is not None, "its readers would wait forever"
+        assert not span.waiters or span.error is not None, "its readers would never be woken"
         if self._order.pop(id(span), None) is None:
             return
         if self._passed.pop(id(span), None) is not None:

@@ -216,7 +216,7 @@ class Adoption:
         self._advance(0, segment.plan.name, 1)
 
     def _fail(self, segment: _Segment, error: TierfsError) -> None:
-        log.info("%s is not adopted: %s", printable(segment.plan.name), error)
+        log.info("%s was not adopted: %s", printable(segment.plan.name), error)
         segment.error = error
         self._outcomes[segment.index] = AdoptionOutcome(segment.plan, State.FAILED, error)
         self._advance(0, segment.plan.name, 1)
@@ -347,7 +347,7 @@ class LedgerAdoption:
                     ledger = reader.read(plan, rows.take)
                     before = self._linker.link(plan, ledger, rows)
         except TierfsError as exc:
-            log.info("%s is not adopted: %s", printable(plan.name), exc)
+            log.info("%s was not adopted: %s", printable(plan.name), exc)
             return AdoptionOutcome(plan, State.FAILED, exc)
         return AdoptionOutcome(plan, STATES[before], ledger=_described(ledger))
 

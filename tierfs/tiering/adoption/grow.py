@@ -45,7 +45,7 @@ _CRC_BYTES = 4
 def other_segment(name: str, what: str) -> AlreadyExists:
     """Return the error for a name that is taken by something else."""
     return AlreadyExists(
-        f"{printable(name)} exists already and is {what}", remedy="choose another --into, or remove it"
+        f"{printable(name)} already exists and is {what}", remedy="choose another --into, or remove it"
     )
 
 
@@ -132,7 +132,7 @@ def compare(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord, *, t
         if extent.end_offset > start and not _is_linked(known.get(extent.start_offset), extent)
     ]
     if changed and not segment.sealed and not segment.grows_from:
-        raise other_segment(plan.name, "unsealed: its next bytes are appends of this store; seal it first")
+        raise other_segment(plan.name, "unsealed, so it accepts appends of this store; seal it first")
     reads = _reads(txn, plan, changed, [part for part in linked if part.range.end > start], thorough=thorough)
     return Difference(plan, segment, start, reads)
 
@@ -160,18 +160,18 @@ def _linked(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, pla
 def _require_end(segment: SegmentRecord, plan: SegmentPlan, linked: Sequence[_Linked], start: int) -> None:
     """Raise AlreadyExists unless the place still holds the segment's last bytes, and continues them."""
     if start > segment.length:
-        raise other_segment(plan.name, f"shorter: its place begins at byte {start}, after its end")
+        raise other_segment(plan.name, f"shorter: its place starts at byte {start}, after its end")
     if plan.end_offset >= segment.length:
         return
     missing = next((part.object.name for part in linked if part.range.end > plan.end_offset), "")
     where = f", once in {printable(missing)}," if missing else ""
-    gone = f"longer: its bytes {plan.end_offset} to {segment.length}{where} are not in its place any more"
+    gone = f"longer: its bytes {plan.end_offset} to {segment.length}{where} are no longer in its place"
     last = plan.extents[-1] if plan.extents else None
     if last is not None and any(extent.object.name == missing != last.object.name for extent in plan.extents):
-        cut = f"{printable(last.object.name)} begins at byte {last.start_offset}, which cuts it"
+        cut = f"{printable(last.object.name)} starts at byte {last.start_offset}, in the middle of it"
         raise AlreadyExists(
-            f"{printable(plan.name)} exists already and is {gone}: {cut}",
-            remedy="wait until its system has written them again, or remove it and adopt it again",
+            f"{printable(plan.name)} already exists and is {gone}: {cut}",
+            remedy="wait until the other system has written them again, or remove it and adopt it again",
         )
     raise other_segment(plan.name, gone)
 
@@ -258,7 +258,7 @@ def _proof(txn: ReadTransaction, plan: SegmentPlan, part: _Linked, held_by: Sequ
 def _moved(plan: SegmentPlan, part: _Linked, extent: ForeignExtent) -> AlreadyExists:
     bytes_of = f"its bytes {part.range.start} to {part.range.end} were those of {printable(part.object.name)}"
     return other_segment(
-        plan.name, f"made of other bytes: {bytes_of}, and {printable(extent.object.name)} is there now"
+        plan.name, f"made of other bytes: {bytes_of}, and the place now has {printable(extent.object.name)}"
     )
 
 

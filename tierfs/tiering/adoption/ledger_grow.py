@@ -58,10 +58,10 @@ def growth_of(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> 
     if segment.sealed and (other is not None or not new):
         return None
     if other is not None:
-        raise other_segment(plan.name, f"made of other objects: {printable(other)} is gone, or is not what it was")
+        raise other_segment(plan.name, f"made of other objects: {printable(other)} is missing or has changed")
     last = plan.parts[-1]
     if not new and last.uuid != entries.find(txn, segment.id).offload.uuid:
-        held = f"has entry {last.first_entry_id} already, with which {printable(last.data.name)} begins"
+        held = f"already has entry {last.first_entry_id}, the first of {printable(last.data.name)}"
         raise other_segment(plan.name, f"a ledger that {held}")
     added = {part.data.name for part in new}
     known = tuple(part for part in plan.parts if part.data.name not in added)

@@ -218,7 +218,7 @@ class LedgerLinker:
 
     def _forget_intent(self, txn: WriteTransaction, plan: LedgerPlan, copy: IntentRecord | None) -> None:
         if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
-            raise Conflict(f"{printable(plan.name)}: another process discarded its upload as a dead process's")
+            raise Conflict(f"{printable(plan.name)}: another process discarded its upload as that of an exited process")
 
     def _link_parts(
         self, txn: WriteTransaction, segment: SegmentRecord, ledger: FoundLedger, copy_name: str, *, grows: bool
@@ -307,7 +307,7 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger) -> 
         raise other_segment(plan.name, "a ledger of other entries")
     for name, record in records.items():
         if record.crc32c != parts[name].crc32c:
-            raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
+            raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} has changed")
         if record.etag != parts[name].part.data.etag:
             changes.put(txn, OBJECTS, replace(record, etag=parts[name].part.data.etag))
     Editor(txn, segment).restore_cold(ByteRange(0, segment.length)).put(journaled=True)

@@ -26,7 +26,7 @@ from tierfs.tiering.adoption.plan import LedgerPart, LedgerPlan
 # Payload bytes that are collected before they are summed.
 _SUMMED_AT_ONCE = MIB
 
-_OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
+_OVERFULL = "Pulsar writes a wrong streaming form when a block overflows, and cannot read it"
 
 # Takes the first entry and the one after the last.
 Bridge = Callable[[int, int], bool]
@@ -137,7 +137,7 @@ class LedgerReader:
 
     def _layout(self, plan: LedgerPlan, part: LedgerPart, end: int | None, deviations: Deviations) -> LedgerLayout:
         if part.index is None:
-            assert self._magic is not None, "a plan of the first form is made with its magic words"
+            assert self._magic is not None, "a plan of the first form needs its magic words"
             layout = ledger_objects.first_form_layout(self._storage, part.data, self._magic, deviations)
             if layout is None:
                 raise _changed(part.data)
@@ -187,7 +187,7 @@ class LedgerReader:
         frame_bytes = layout.encoding.frame_bytes
         for batch in ledger_objects.batches(source, layout, deviations):
             if batch.first_entry_id != runs.entries:
-                raise source.damage(f"entry {batch.first_entry_id} lies where entry {runs.entries} is expected")
+                raise source.damage(f"found entry {batch.first_entry_id} where entry {runs.entries} is expected")
             if batch.offset <= 0:
                 raise source.damage("its first block has no header")
             if batch.payload is not None:

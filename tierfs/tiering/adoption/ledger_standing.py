@@ -47,7 +47,7 @@ def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> S
 def _other(txn: ReadTransaction, segment: SegmentRecord, place: LocationRecord) -> str | None:
     """Return what a segment is that was not adopted from the place as a closed ledger; None for one that was."""
     if segment.kind is not SegmentKind.LEDGER:
-        return "a segment that is no ledger"
+        return "a segment that is not a ledger"
     offload = entries.find(txn, segment.id).offload
     if not segment.sealed or segment.local.count or not offload.complete:
         return segment_of(txn, None, place)

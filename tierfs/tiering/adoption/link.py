@@ -63,7 +63,7 @@ def _make(
 ) -> None:
     plan = difference.plan
     if directories.find(txn, plan.name) is not None:
-        raise Conflict(f"{printable(plan.name)} was made meanwhile", remedy="adopt it again")
+        raise Conflict(f"{printable(plan.name)} was created meanwhile", remedy="adopt it again")
     newest_ms = max((extent.object.modified_ms for extent in plan.extents), default=plan.modified_ms)
     segment = replace(
         create.create(txn, plan.name),

@@ -87,7 +87,7 @@ def _scanned(lost: LostRows, storage: ChunkStorage, advance: Callable[[int, str]
     for record, part in zip(lost.records, read.parts, strict=True):
         if (part.payload_start, part.length, part.crc32c) != (record.payload_start, record.length, record.crc32c):
             raise DataLoss(
-                f"{names.printable(record.name)}: its entries are not those that were adopted", remedy="adopt it again"
+                f"{names.printable(record.name)}: its entries differ from the adopted ones", remedy="adopt it again"
             )
     return _checked(lost, tuple(rows))
 
@@ -96,7 +96,7 @@ def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
     """Yield the rows in copies; one copy may cover several objects."""
     for name in dict.fromkeys(record.entries_name for record in lost.records):
         if not name:
-            raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
+            raise NotFound(f"no copy of the entries of {names.printable(lost.name)}")
         file = ObjectFile(storage, storage.stat(name))
         yield from entries_object.decode(file, name, lost.segment_id)
 
@@ -135,7 +135,7 @@ def _checked(lost: LostRows, runs: tuple[EntryRun, ...]) -> tuple[EntryRun, ...]
     entry_id = offset = 0
     for run in runs:
         if run.payload_start != offset or run.first_entry_id < entry_id:
-            raise DataLoss(f"{names.printable(lost.name)}: its entries do not follow each other at byte {offset}")
+            raise DataLoss(f"{names.printable(lost.name)}: its entries are not consecutive at byte {offset}")
         entry_id, offset = run.end_entry_id, run.payload_end
     if offset < lost.length_bytes:
         raise DataLoss(f"{names.printable(lost.name)}: its entries end at byte {offset} of {lost.length_bytes}")

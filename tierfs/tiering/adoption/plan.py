@@ -90,7 +90,7 @@ class SegmentPlan:
             if extent.start_offset != at or not 0 < extent.length <= extent.object.length_bytes:
                 raise InvalidRequest(f"{what}: it does not continue the segment at byte {at}")
             if extent.object.length_bytes > MAX_OBJECT_BYTES:
-                raise InvalidRequest(f"{what}: an object is at most {MAX_OBJECT_BYTES >> 30} GiB to be adopted")
+                raise InvalidRequest(f"{what}: an adopted object has at most {MAX_OBJECT_BYTES >> 30} GiB")
             at = extent.end_offset
         if not 0 <= self.start_offset <= at <= MAX_OFFSET:
             raise InvalidRequest(f"{names.printable(self.name)}: its offsets are out of range")
@@ -165,7 +165,7 @@ class LedgerPlan:
         for part in self.parts:
             if part.data.length_bytes > MAX_OBJECT_BYTES:
                 what = names.printable(part.data.name)
-                raise InvalidRequest(f"{what}: an object is at most {MAX_OBJECT_BYTES >> 30} GiB to be adopted")
+                raise InvalidRequest(f"{what}: an adopted object has at most {MAX_OBJECT_BYTES >> 30} GiB")
 
 
 AnyPlan = SegmentPlan | LedgerPlan
@@ -207,10 +207,10 @@ class AdoptionPlan:
             above = next((path for path in _parents(parts) if path in taken), None)
             shown = names.printable(segment.name)
             if segment.name in taken:
-                error: TierfsError = InvalidRequest(f"two things would become {shown}", remedy="adopt them apart")
+                error: TierfsError = InvalidRequest(f"two sources map to {shown}", remedy="adopt them separately")
                 self.refused.append((segment.name, error))
             elif above is not None:
-                why = f"{shown}: {names.printable(above)} becomes a segment, so nothing can be below it"
+                why = f"{shown}: {names.printable(above)} is a segment, so it cannot contain other segments"
                 self.refused.append((segment.name, NotDirectory(why, remedy="adopt it into another directory")))
             else:
                 taken[segment.name] = segment
@@ -227,7 +227,7 @@ def bounded(items: Iterable[T], what: str) -> Iterator[T]:
     rest = iter(items)
     yield from islice(rest, MAX_OBJECTS)
     if next(rest, None) is not None:
-        raise InvalidRequest(f"{what} holds more than {MAX_OBJECTS:,} objects", remedy="adopt its parts one by one")
+        raise InvalidRequest(f"{what} has more than {MAX_OBJECTS:,} objects", remedy="adopt its parts one by one")
 
 
 def readable(plan: AdoptionPlan, listed: Iterable[StoredObject]) -> Iterator[StoredObject]:
@@ -280,8 +280,8 @@ def add_runs(
         return
     for index, run in enumerate(joined):
         if index:
-            hole = f"bytes {joined[index - 1].end_offset} to {run.start_offset} are nowhere"
-            plan.warnings.append(f"{name}: {hole}; what follows becomes a segment of its own")
+            hole = f"bytes {joined[index - 1].end_offset} to {run.start_offset} are missing"
+            plan.warnings.append(f"{name}: {hole}; the following bytes become a separate segment")
         segment = f"{into}/{name}.{run.start_offset}" if index else f"{into}/{name}"
         planned = SegmentPlan(segment, run.start_offset, run.extents, stem=f"{into}/{name}")
         plan.add(replace(planned, unfinished=unfinished and run is joined[-1]), segment)
@@ -307,7 +307,7 @@ def _touches(run: Sequence[ForeignExtent], extent: ForeignExtent) -> bool:
     last = run[-1]
     if extent.start_offset < last.end_offset:
         first, second = printable(last.object.name), printable(extent.object.name)
-        raise InvalidRequest(f"{first} and {second} both hold byte {extent.start_offset}")
+        raise InvalidRequest(f"{first} and {second} both contain byte {extent.start_offset}")
     return extent.start_offset == last.end_offset
 
 

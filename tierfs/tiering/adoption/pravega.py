@@ -109,9 +109,9 @@ def _entries(data: bytes, name: str) -> list[str]:
     try:
         entries = [entry for entry in data.decode().split(_SEPARATOR) if entry]
     except UnicodeDecodeError as exc:
-        raise InvalidRequest(f"{printable(name)} is no header of Pravega's: it is not UTF-8") from exc
+        raise InvalidRequest(f"{printable(name)} is not a Pravega header: it is not UTF-8") from exc
     if len(entries) > MAX_OBJECTS:
-        raise InvalidRequest(f"{printable(name)} names more than {MAX_OBJECTS:,} chunks")
+        raise InvalidRequest(f"{printable(name)} lists more than {MAX_OBJECTS:,} chunks")
     return entries
 
 
@@ -124,7 +124,7 @@ def _concat(value: str, name: str, entry: str) -> _Shift:
 
 
 def _bad(name: str, entry: str) -> InvalidRequest:
-    return InvalidRequest(f"{printable(name)}: {printable(entry[:80])!r} is no entry of a header")
+    return InvalidRequest(f"{printable(name)}: {printable(entry[:80])!r} is not an entry of a header")
 
 
 def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) -> list[ForeignExtent]:
@@ -140,10 +140,10 @@ def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) 
         if end == chunk.start_offset or (held is None and not extents and end is not None):
             continue
         if held is None:
-            raise NotFound(f"{printable(chunk.name)}: its segment's header names it, and it is not there")
+            raise NotFound(f"{printable(chunk.name)}: its segment's header lists it, but it is missing")
         if end is not None and held.length_bytes < end - chunk.start_offset:
             length = end - chunk.start_offset
-            raise DataLoss(f"{printable(chunk.name)} has {held.length_bytes} of the {length} bytes its header says")
+            raise DataLoss(f"{printable(chunk.name)} has {held.length_bytes} of the {length} bytes in its header")
         extents.append(extent_of(chunk.start_offset, held, end))
     return extents
 
@@ -173,7 +173,7 @@ def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[Sto
     for stored in others:
         if stored.name not in used:
             rolled = is_rolling_chunk(stored.name)
-            why = "a chunk that no header names" if rolled else "not a name of Pravega's"
+            why = "a chunk that no header lists" if rolled else "not a name of Pravega's"
             plan.left_out.append(LeftOut(stored.name, why))
 
 
@@ -193,7 +193,7 @@ def _plan_header(
     """Plan one segment of rolling storage; return the names of the chunks in its header."""
     name = header.name.removesuffix(HEADER_SUFFIX)
     if not header.length_bytes:
-        plan.left_out.append(LeftOut(header.name, "an empty header, which stands for no segment"))
+        plan.left_out.append(LeftOut(header.name, "an empty header, without a segment"))
         return []
     named: list[str] = []
     try:

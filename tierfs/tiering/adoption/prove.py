@@ -136,11 +136,11 @@ def _require_equal(pieces: Sequence[BlockPiece]) -> None:
         return
     block = proof.block(number)
     differ = f"they differ in the {CRC_BLOCK_BYTES >> 10} KiB from byte {block.start} on"
-    remedy = "remove the segment, if the new bytes are right, and adopt it again"
+    remedy = "if the new bytes are right, remove the segment and adopt it again"
     new, old = printable(piece.name), printable(proof.name)
     if piece.name == proof.name:
-        raise AlreadyExists(f"{new} has other bytes than were adopted: {differ}", remedy=remedy)
+        raise AlreadyExists(f"{new} differs from the adopted bytes: {differ}", remedy=remedy)
     cut = ""
     if proof.range.start < piece.object_start < proof.range.end:
-        cut = f"{new} begins at byte {piece.object_start}, which cuts {old}, and "
-    raise AlreadyExists(f"{cut or f'{new} '}has other bytes than were adopted from {old}: {differ}", remedy=remedy)
+        cut = f"{new} starts at byte {piece.object_start}, in the middle of {old}, and "
+    raise AlreadyExists(f"{cut or f'{new} '}differs from the bytes adopted from {old}: {differ}", remedy=remedy)

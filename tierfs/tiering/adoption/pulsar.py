@@ -28,8 +28,8 @@ from tierfs.reading.ledger_objects import METADATA_SUFFIX
 from tierfs.tiering.adoption.plan import MAX_OBJECTS, AdoptionPlan, LedgerPart, LedgerPlan, LeftOut, readable
 from tierfs.tiering.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, ledger_name, parse_key
 
-OTHER_ATTEMPT = "another attempt at a ledger that is adopted from the objects of one"
-ORPHAN_INDEX = "an index whose data object is gone, of a ledger that was offloaded again"
+OTHER_ATTEMPT = "another attempt at a ledger that is adopted from one attempt's objects"
+ORPHAN_INDEX = "an index without its data object, of a ledger that was offloaded again"
 
 # Indexes that are read in parallel: each is three small requests, and up to 4 MiB (a guess).
 _LOOKS = 16
@@ -110,13 +110,15 @@ def plan_pulsar(
             ledgers[ledger.managed_ledger, ledger.ledger_id].append(ledger)
         ledger_count += len(look.ledgers)
         if ledger_count > MAX_OBJECTS:
-            raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
+            raise InvalidRequest(
+                f"the place has more than {MAX_OBJECTS:,} ledgers", remedy="adopt its parts one by one"
+            )
     known = {ledger_id for _, ledger_id in ledgers}
     for name, key in orphans:
         if key.ledger_id in known:
             plan.left_out.append(LeftOut(name, ORPHAN_INDEX))
         else:
-            plan.refused.append((name, DataLoss(f"{printable(name)} is an index whose data object is gone")))
+            plan.refused.append((name, DataLoss(f"{printable(name)} is an index without its data object")))
     for (managed_ledger, ledger_id), candidates in ledgers.items():
         _add(plan, ledger_name(into, managed_ledger, ledger_id), candidates)
     _warn(plan, unversioned, [parts[0] for (managed_ledger, _), parts in ledgers.items() if not managed_ledger])
@@ -126,14 +128,14 @@ def _warn(plan: AdoptionPlan, unversioned: list[str], nameless: list[_FoundObjec
     if unversioned:
         first = printable(unversioned[0])
         plan.warnings.append(
-            f"the format version of {count(len(unversioned), 'file')} is not known: nothing beside tells it; "
+            f"the format version of {count(len(unversioned), 'file')} is unknown: the metadata files are missing; "
             f"the first: {first}{METADATA_SUFFIX}"
         )
     if nameless:
         first = printable(nameless[0].part.data.name)
         plan.warnings.append(
-            f"the managed ledger of {count(len(nameless), 'ledger')} is not known: {UNKNOWN}/... stands for it; "
-            f"the first: {first}"
+            f"the managed ledger of {count(len(nameless), 'ledger')} is unknown: {UNKNOWN}/... is used; the first: "
+            f"{first}"
         )
 
 
@@ -213,7 +215,9 @@ def _metadata(storage: ChunkStorage, stored: StoredObject, look: _Look, reading:
 
 def _format_1(index: LedgerIndex, pair: _Pair, managed_ledger: str) -> _FoundObjects:
     if pair.key.ledger_id is None:
-        raise DataLoss(f"{printable(pair.data.name)}: its index is of one ledger, and its name does not say which")
+        raise DataLoss(
+            f"{printable(pair.data.name)}: its index has one ledger, but its name does not contain the ledger id"
+        )
     return _FoundObjects(
         managed_ledger or ledger_objects.managed_ledger(index.metadata),
         pair.key.ledger_id,
@@ -277,7 +281,7 @@ def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None
         if differ is not None and whole[0].complete:
             best, other = printable(whole[0].part.data.name), printable(differ.part.data.name)
             plan.warnings.append(
-                f"{printable(name)} was offloaded twice, and differently by the indexes: {best} has "
+                f"{printable(name)} was offloaded twice, and the indexes differ: {best} has "
                 f"{count(whole[0].entries or 0, 'entry')}, {other} has {count(differ.entries or 0, 'entry')}"
             )
     else:

@@ -181,14 +181,14 @@ def _extents(plan: AdoptionPlan, segment: _FileSegment) -> list[ForeignExtent]:
         return [extent_of(segment.base + position, chunk) for position, chunk in segment.chunks]
     if len(segment.sealed) > 1:
         both = " and ".join(printable(sealed.name) for sealed in segment.sealed[:2])
-        raise InvalidRequest(f"{both} are both all of one file segment")
+        raise InvalidRequest(f"{both} are both complete copies of one file segment")
     sealed = segment.sealed[0]
     chunks = ranges.runs(sorted(segment.chunks, key=lambda placed: placed[0]), _follows)
     farther = [placed for run in chunks if _end(run[-1]) > sealed.length_bytes for placed in run]
     kept = {chunk.name for _, chunk in farther}
     plan.left_out.extend(LeftOut(chunk.name, REPLACED) for _, chunk in segment.chunks if chunk.name not in kept)
     if farther:
-        plan.warnings.append(f"{sealed.name}: it ends before its chunks do, so not all of it is there; they count")
+        plan.warnings.append(f"{sealed.name}: it ends before its chunks, so it is incomplete; the chunks are used")
     begin = farther[0][0] if farther else sealed.length_bytes
     if not begin:
         plan.left_out.append(LeftOut(sealed.name, NOT_WHOLE))

@@ -35,7 +35,7 @@ _CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>[0-9]+)-O-(?P<offset>[0-9]+)
 # Dead bytes of a first chunk from which on Pravega copies its rest: its default, ChunkedSegmentStorageConfig.
 _RELOCATED_PERCENT = 80
 
-REPLACED = "a chunk that a later owner or a later try replaced"
+REPLACED = "a chunk replaced by a later owner or attempt"
 HALF_COPIED = "a copy of the rest of the first chunk that Pravega did not finish"
 
 

@@ -20,7 +20,10 @@ SETTLED_S = 10.0
 # An object that was not written for so long is final at first sight; longer than clocks of servers differ (a guess).
 IDLE_MS = 3_600_000
 
-HELD_BACK = "the last object of a segment, which its system may still cut: it waits for the next one, or some seconds"
+HELD_BACK = (
+    "the last object of a segment, which its system may still truncate: adopted with the next object, "
+    "or after some seconds"
+)
 
 
 @dataclass(frozen=True, slots=True)

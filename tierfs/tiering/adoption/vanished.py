@@ -130,6 +130,6 @@ def described(vanished: Collection[Vanished], place: LocationRecord) -> str:
     first = min(vanished, key=lambda each: each.name)
     count = f"{len(vanished):,} segments are" if len(vanished) > 1 else "1 segment is"
     return (
-        f"{count} gone from {printable(place.url)}, so that bytes cannot be read; the first: {printable(first.name)}, "
-        f"once in {printable(first.first)}; if that is right: tierfs rm {printable(first.name)}"
+        f"{count} missing in {printable(place.url)}, so bytes cannot be read; the first: {printable(first.name)}, "
+        f"previously in {printable(first.first)}; if this is intended: tierfs rm {printable(first.name)}"
     )

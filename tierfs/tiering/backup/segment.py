@@ -125,7 +125,7 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
     if newest is None:
         raise NotFound(
             f"the bucket has no backup of {names.printable(wanted)}",
-            remedy=f"they are made with: tierfs backup --to-bucket {names.printable(wanted)}",
+            remedy=f"create one with: tierfs backup --to-bucket {names.printable(wanted)}",
         )
     return newest
 
@@ -239,7 +239,7 @@ class SegmentRestore:
         stored = find_dump(self._storage, self._metadata.store_id, wanted)
         dump = self._open(stored)
         if not _NAME.fullmatch(wanted) and dump.path != names.join(names.split(wanted)):
-            raise segment_grammar.refused(stored.name, f"it is of segment {dump.path}, and says to be of {wanted}")
+            raise segment_grammar.refused(stored.name, f"it is of segment {dump.path}, but its name is of {wanted}")
         with self._metadata.read() as view:
             store_ownership.require_owner(view.store)
             _require_free(view, dump)
@@ -335,7 +335,7 @@ def _objects(change: pb.Change) -> list[int] | None:
 def _require_free(txn: ReadTransaction, dump: Contents) -> None:
     if directories.find(txn, dump.path) is not None:
         raise AlreadyExists(
-            f"{names.printable(dump.path)} exists", remedy="a backup is restored where the segment is gone"
+            f"{names.printable(dump.path)} exists", remedy="a backup is restored only if the segment does not exist"
         )
     segment = directories.segment(txn, SegmentId(dump.segment.id))
     if segment is not None and directories.top(txn, segment).removal.due_ms:
@@ -419,7 +419,8 @@ def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:
 
 def _would_lose(restored: SegmentRestored) -> DataLoss:
     return DataLoss(
-        f"{restored.lost_bytes} bytes of {names.printable(restored.segment)} are gone: their objects were deleted or "
-        f"changed, or they were not cold when {restored.dump} was made",
-        remedy=f"to have the other {restored.cold_bytes}: tierfs restore --yes {names.printable(restored.segment)}",
+        f"{restored.lost_bytes} bytes of {names.printable(restored.segment)} are missing: their objects were deleted "
+        "or "
+        f"changed, or they were not cold when {restored.dump} was created",
+        remedy=f"to restore the other {restored.cold_bytes}: tierfs restore --yes {names.printable(restored.segment)}",
     )

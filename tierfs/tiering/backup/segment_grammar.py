@@ -121,10 +121,10 @@ class _Grammar:
         for change in piece.changes:
             kind = change.WhichOneof("body") or "a change of an unknown kind"
             step = _STEPS.get(kind)
-            require(step is not None, f"a segment's dump holds no {kind}")
+            require(step is not None, f"a segment's dump cannot contain {kind}")
             assert step is not None
             in_order = step > self._step or step == self._step == _STEPS["cold_link"]
-            require(in_order and (self._step >= 0 or not step), f"{kind} where none may be")
+            require(in_order and (self._step >= 0 or not step), f"{kind} in a forbidden place")
             # A numbered change would be taken for one of the journal, and move the store's position in it.
             require(change.sequence == 0, "a change with a number of the journal", change.sequence)
             self._step = step
@@ -148,7 +148,7 @@ class _Grammar:
         require(here == (TierState(), WriterInfo(), OwnerView(), False, False), "a segment with state of another host")
         require(record.status is not SegmentStatus.DELETED, "a segment that is being removed")
         require(record.name == names.split(self._contents.path)[-1], "a segment of another name")
-        require(self._contents.name.startswith(f"dumps/{record.id}-"), "another segment than it is named after")
+        require(self._contents.name.startswith(f"dumps/{record.id}-"), "a segment other than that of its name")
         numbers: tuple[int, ...] = (record.id, record.inode, record.commit_id, record.unsealed_id)
         numbers += (record.successor_id, record.predecessor_id)
         require(max(*numbers, record.writer_epoch, record.generation) <= _MAX_NUMBER, "a counter near its end")
@@ -265,8 +265,8 @@ def _require_free_names(txn: ReadTransaction, contents: Contents, wanted: set[st
     place = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if adopted_too else None
     adopted = policies.foreign_names_below(txn, place) if place is not None else set()
     for name in sorted(wanted & adopted):
-        raise refused(contents.name, f"object {name} was adopted, and belongs to others")
+        raise refused(contents.name, f"object {name} was adopted, and does not belong to the store")
     begun = [intent.name for _, intent in txn.scan(INTENTS)]
     for name in wanted:
         if any(name == other or (other.endswith("/") and name.startswith(other)) for other in begun):
-            raise refused(contents.name, f"object {name} is being made")
+            raise refused(contents.name, f"object {name} is being written")

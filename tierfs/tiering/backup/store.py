@@ -104,7 +104,7 @@ def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
     while True:
         framed = frames.read_framed(file, name)
         if framed is None:
-            raise DataLoss(f"{name} is cut: its last part is missing")
+            raise DataLoss(f"{name} is truncated: its last part is missing")
         part = frames.parse_dump_part(framed, name)
         expected.check(part, name)
         for row in part.rows:
@@ -123,7 +123,7 @@ def verify(file: BinaryIO, name: str, report: OnProgress = unseen) -> DumpSummar
         summary.add(part, framed)
         meter(len(framed), f"checking {name}", len(part.rows))
     if summary.rows.get("store") != 1:
-        raise DataLoss(f"{name} holds no store")
+        raise DataLoss(f"{name} contains no store")
     return summary
 
 
@@ -201,7 +201,7 @@ def _check_names(row: pb.DumpRow, dump: str) -> None:
         kind = row.database.decode("ascii")
         raise DataLoss(
             f"{dump} is refused, with nothing written: a row of {kind}: {printable(text)}",
-            remedy="if it is a dump of yours, rebuild the store from its bucket instead: tierfs recover",
+            remedy="if this is your own dump, rebuild the store from its bucket instead: tierfs recover",
         ) from exc
 
 
@@ -254,5 +254,5 @@ _ROW_NAMES = {
 def _printable_name(database: bytes) -> str:
     """Return a database's name, which is a word; anything else in a dump is damage."""
     if not (0 < len(database) <= _MAX_DATABASE_NAME_BYTES and database.isalnum() and database.isascii()):
-        raise DataLoss(f"a dump names an impossible database, {database[:_MAX_DATABASE_NAME_BYTES]!r}")
+        raise DataLoss(f"a dump contains an impossible database, {database[:_MAX_DATABASE_NAME_BYTES]!r}")
     return database.decode("ascii")

@@ -61,7 +61,7 @@ def _with(path: Path, work: Callable[[], T], *, left_bytes: int) -> T:
         another_disk = status.f_bavail * status.f_frsize >= _size(status)  # that of a cold directory, say
         if another_disk or not path.exists() or path.stat().st_size <= left_bytes:
             raise
-        log.warning("the disk is full: using the room set aside in %s", path.name)
+        log.warning("the disk is full: using the reserved space in %s", path.name)
         os.truncate(path, left_bytes)
     result = work()
     restore(path)
@@ -81,9 +81,9 @@ def restore(path: Path) -> None:
     except TierfsError as exc:  # others were faster, or the file is not ours: the work continues without it
         with suppress(OSError):
             os.truncate(path, left_bytes)
-        log.info("no room yet to set aside: %s", exc)
+        log.info("no space to reserve yet: %s", exc)
     else:
-        log.info("room is set aside again in %s", path.name)
+        log.info("space is reserved again in %s", path.name)
 
 
 def _size(status: os.statvfs_result) -> int:

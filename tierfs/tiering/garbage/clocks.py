@@ -66,14 +66,14 @@ def disagreement(view: ClockView) -> str | None:
     doubted_s = (view.now.boot_ms - view.began.boot_ms) / _MS_PER_S
     if since_seen_ms is None and rested_s > LONGEST_REST_S and doubted_s < REST_DOUBT_S:
         shown = f"{rested_s / 3600:,.0f} hours" if rested_s < 2 * 86_400 else f"{rested_s / 86_400:,.0f} days"
-        return f"by it the store's newest change is {shown} old, before a restart, and no server confirms that"
+        return f"the store's newest change, before a restart, would be {shown} old, and no server confirms this"
     return None
 
 
 def _off(ahead_ms: int, reference: str) -> str | None:
     if abs(ahead_ms) <= TOLERANCE_S * _MS_PER_S:
         return None
-    side = "ahead of" if ahead_ms > 0 else "behind"
+    side = "later than" if ahead_ms > 0 else "earlier than"
     return f"it is {abs(ahead_ms) / _MS_PER_S:,.0f} s {side} {reference}"
 
 
@@ -126,7 +126,7 @@ class ClockCheck:
         with self._lock:
             warned, self._warned = self._warned, cause is not None
         if cause is not None and not warned:
-            log.warning("the wall clock is not trusted, so timed deletions pause: %s", _with_way_out(cause))
+            log.warning("the wall clock is not trusted, timed deletions are paused: %s", _with_way_out(cause))
         if cause is None and warned:
             log.info("the clocks agree again: timed deletions continue")
         return cause
@@ -143,7 +143,7 @@ class ClockCheck:
             try:
                 server_ms = self._server_time_ms()
             except TierfsError as exc:
-                log.info("the cold tier does not tell its time: %s", exc)
+                log.info("the cold tier does not report its time: %s", exc)
             else:
                 # The middle of the request is when the server looked.
                 middle_ms = round((boot_s + self._clock.boot_s()) / 2 * _MS_PER_S)
@@ -156,14 +156,14 @@ class ClockCheck:
         """Raise ClockDisagrees while timed deletions pause, for the list of what is stuck."""
         if not self.trusts():
             cause = _with_way_out(self.reason() or "")
-            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {cause}")
+            raise ClockDisagrees(f"timed deletions are paused because the wall clock is not trusted: {cause}")
 
     def require_server_agrees(self) -> None:
         """Raise ClockDisagrees when the server shows another time: then ours may not be accepted."""
         self.ask()
         cause = disagreement(self._view(NO_READING)) if self._server is not None else None
         if cause is not None:
-            raise ClockDisagrees(f"the wall clock is not taken for right: {cause}", remedy="set this machine's clock")
+            raise ClockDisagrees(f"the wall clock is not trusted: {cause}", remedy="set this machine's clock")
 
     def _view(self, seen: ClockReading) -> ClockView:
         now, server = ClockReading.of(self._clock), self._server
@@ -188,4 +188,4 @@ class ClockCheck:
             with self._metadata.write_notes() as txn:
                 txn.update_store(clock_seen=now)
         except TierfsError as exc:  # as on a full disk: later processes know an older time
-            log.info("the time is not noted: %s", exc)
+            log.info("cannot record the time: %s", exc)

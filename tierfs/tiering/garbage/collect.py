@@ -283,7 +283,8 @@ class Collector:
             location = policies.location(txn, record.location_id)
         if not location.writable:
             raise PermissionDenied(
-                f"{record.name} is not deleted: {location.url} is not ours", remedy="run: tierfs check"
+                f"{record.name} is not deleted: {location.url} does not belong to this store",
+                remedy="run: tierfs check",
             )
         self.storage_of(record.location_id).delete(record.name)
 

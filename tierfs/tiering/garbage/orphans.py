@@ -140,7 +140,7 @@ class OrphanFinder:
                 try:
                     self._files.delete(orphan.name)
                 except TierfsError as exc:
-                    log.warning("cannot delete %s, which no record names: %s", orphan.name, exc)
+                    log.warning("cannot delete the unreferenced %s: %s", orphan.name, exc)
                     total = total.plus(Collected.failure(orphan.name, exc))
                 else:
                     total = total.plus(Collected(deleted=1, bytes=orphan.length))

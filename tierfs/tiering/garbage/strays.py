@@ -112,7 +112,7 @@ class StrayFiles:
         for strays in self._finder.strays(grace_ms=GRACE_MS if trusted else 0):
             trusted = trusted and self._mark.holds(self._metadata.last_transaction_id())
             if trusted and strays:
-                log.info("removing %d chunk files that no record names, from %s on", len(strays), strays[0].name)
+                log.info("removing %d unreferenced chunk files, the first is %s", len(strays), strays[0].name)
             if trusted:
                 self._set_mark()
             else:
@@ -120,8 +120,8 @@ class StrayFiles:
             yield self._finder.discard(strays) if trusted else Collected()
         if kept:
             log.info(
-                "%d chunk files have no record, and stay, as the metadata may be older than they are: "
-                "look at them with `tierfs gc`, remove them with `tierfs gc --delete`",
+                "%d unreferenced chunk files are kept, because the metadata may be older: list them with `tierfs "
+                "gc`, remove them with `tierfs gc --delete`",
                 kept,
             )
         elif not began_trusted:  # else young files were not looked at
@@ -132,4 +132,4 @@ class StrayFiles:
         try:
             self._mark.set(self._metadata.last_transaction_id())
         except TierfsError as exc:
-            log.info("the mark of this walk is not written: %s", exc)
+            log.info("cannot write the mark of this walk: %s", exc)

@@ -105,9 +105,9 @@ class EntryRows:
         with self._metadata.read() as txn:
             missing, count = first_missing(txn, segment), entries.find(txn, segment.id).entries
         if missing is not None and count > entries.MOST_EMPTY_ENTRIES and not records:
-            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
+            raise DataLoss(f"{count} empty entries exceed the limit of a ledger")
         if missing is not None:
-            raise DataLoss(f"the entries end before the payload at {missing}")
+            raise DataLoss(f"entry index ends before payload offset {missing}")
 
     def _put_those_of(self, record: ObjectRecord) -> None:
         """Write the rows of one object, from their copy, or from the object itself."""
@@ -130,7 +130,7 @@ class EntryRows:
 
     def _copy(self, record: ObjectRecord) -> ObjectFile:
         if not record.entries_name:
-            raise NotFound(f"there is no copy of the entries that {printable(record.name)} holds")
+            raise NotFound(f"no copy of the entries in {printable(record.name)}")
         return ObjectFile(self._storage, self._storage.stat(record.entries_name))
 
 

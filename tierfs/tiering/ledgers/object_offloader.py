@@ -79,7 +79,7 @@ class ObjectOffloader:
             if not sum(lengths):
                 raise InvalidRequest(f"ledger {ledger.ledger_id} has no bytes: there is nothing to offload")
             if self._transform is None and sum(lengths) != ledger.length:
-                raise DataLoss(f"ledger {ledger.ledger_id} has {ledger.length} bytes, and {sum(lengths)} were read")
+                raise DataLoss(f"ledger {ledger.ledger_id} has {ledger.length} bytes, but {sum(lengths)} were read")
             plans = plan_blocks(lengths, self._block_bytes)
             source = LedgerSource(FileSource(spool.fileno(), os.fspath(tempfile.gettempdir())), lengths, plans)
             data_name = keys.data_key(uuid, ledger.ledger_id)

@@ -110,7 +110,7 @@ class LedgerOffloader:
                 path = directories.path_of(txn, segment.parent_id, segment.name)
                 word = as_word(path)
                 raise Conflict(
-                    f"{printable(path)}: its objects are the only good copy of some bytes",
+                    f"{printable(path)}: its objects are the only valid copy of some bytes",
                     remedy=f"check the local copy: tierfs check {word}; or delete the ledger: tierfs rm {word}",
                 )
             self._unlink(txn, segment, ledger)

@@ -39,7 +39,7 @@ def too_late(call: AppendCall, error: TierfsError) -> Unavailable:
     assert isinstance(call.appender, SegmentWriter)
     return Unavailable(
         f"nothing was appended to {printable(call.appender.name)}: {error}",
-        remedy=f"append it again; {deadlines.ASK_REMEDY}",
+        remedy=f"repeat the append; {deadlines.ASK_REMEDY}",
     )
 
 
@@ -49,9 +49,8 @@ def unconfirmed(name: str, held: ByteRange, error: TierfsError) -> TierfsError:
         return error
     shown = printable(name)
     return Unconfirmed(
-        f"the bytes {held.start} to {held.end} of {shown} are stored, but the bucket's journal does not name them yet: "
-        f"{error}",
+        f"the bytes {held.start} to {held.end} of {shown} were uploaded but not yet published: {error}",
         end=held.end,
-        remedy=f"they are in the segment: do not append them again, but go on at {held.end}; a later append, "
+        remedy=f"they are in the segment: do not append them again, continue at {held.end}; a later append, "
         "tierfs offload, or the store's mount or daemon confirms them",
     )

@@ -125,7 +125,7 @@ class AppendPool(GroupCommit):
             if call in self._queue and not call.leads:
                 self._queue.remove(call)
                 self._queued_bytes -= len(call.data)
-                call.error = append_ends.too_late(call, deadline.passed("appends before it are on their way"))
+                call.error = append_ends.too_late(call, deadline.passed("previous appends are in progress"))
                 call.is_settled = True
                 return
         call.wait()  # for its leader, who ends in time
@@ -135,7 +135,7 @@ class AppendPool(GroupCommit):
         in_time: list[AppendCall] = []
         for call in calls:
             if (deadline := append_ends.deadline_of(call)).is_over:
-                call.error = append_ends.too_late(call, deadline.passed("it was not begun"))
+                call.error = append_ends.too_late(call, deadline.passed("it was not started"))
             else:
                 in_time.append(call)
         return super()._prepare(in_time, group)
@@ -245,7 +245,7 @@ class AppendPool(GroupCommit):
             is_left = publisher is not None and not publisher.is_in_place()
             if not isinstance(exc, Conflict) and (not is_left or any(pending.is_unsure for pending in group)):
                 raise
-            log.info("appends are written again: %s", exc)
+            log.info("appends are rewritten: %s", exc)
             for pending in group:
                 pending.error = pending.error or StaleBase(str(exc))
 
@@ -327,7 +327,7 @@ class AppendPool(GroupCommit):
             except (Unavailable, Conflict) as exc:
                 if guards.is_interrupted() or deadlines.within(pause_s) < pause_s:
                     raise
-                log.info("the journal is asked again whether it has an append: %s", exc)
+                log.info("checking again whether the journal has an append: %s", exc)
             self._sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -410,7 +410,7 @@ class _PoolRecipe(objects.Recipe[None]):
 
     def link(self, made: Made) -> None:
         """Commit the appends together with their links. Raises Unavailable after the deadline: none is in then."""
-        deadlines.require_time("the object is stored and not linked")
+        deadlines.require_time("the object is stored, but not linked")
         self._made = made
         self._pool.commit_with(self, self._group)
 

@@ -133,7 +133,7 @@ def parse_trailer(data: Buffer, object_bytes: int, name: str) -> Trailer:
     if version > RECORD_VERSION:
         raise DataLoss(f"{printable(name)} has format version {version}", remedy="upgrade tierfs")
     if length > MAX_INDEX_BYTES or offset + length + TRAILER_BYTES != object_bytes:
-        raise _damaged(name, "its index lies elsewhere")
+        raise _damaged(name, "its index is at another offset")
     return Trailer(ByteRange(offset, offset + length), crc)
 
 
@@ -161,7 +161,7 @@ def _check(entries: Sequence[PackEntry], payload_bytes: int, name: str) -> None:
     for entry in entries:
         end = entry.object_offset + entry.length
         if not (entry.length > 0 and at <= entry.object_offset and end <= payload_bytes):
-            raise _damaged(name, f"an entry lies at {entry.object_offset} to {end}")
+            raise _damaged(name, f"an entry is at {entry.object_offset} to {end}")
         if entry.range.end > MAX_OFFSET or not entry.segment_id:
             raise _damaged(name, f"an entry of segment {entry.segment_id} is impossible")
         at = end

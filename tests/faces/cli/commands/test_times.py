@@ -207,7 +207,7 @@ def test_a_ledger_of_other_entries_has_no_times(store: Path) -> None:
     tierfs("ledger", "append", "t", store=store, stdin=b"a\nb\n")
     name = json.loads(tierfs("ledger", "ls", "t", "--json", store=store).out.splitlines()[0])["segment"]
     refused = tierfs("ledger", "read", name, "--since", "1h", store=store, check=False)
-    assert (refused.code, "are not Pulsar's, so that they have no times" in refused.err) == (2, True), refused
+    assert (refused.code, "are not Pulsar's, so they have no times" in refused.err) == (2, True), refused
     assert cat(store, name)
 
 

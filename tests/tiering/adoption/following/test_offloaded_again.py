@@ -138,7 +138,7 @@ def test_of_two_whole_attempts_the_one_with_more_entries_counts_and_it_is_said(s
     assert states(run(store, theirs, plan)) == [State.ADOPTED]
     assert read(store, theirs, NAME) == PAYLOADS
     (said,) = plan.warnings
-    assert f"differently by the indexes: {more.key} has 4 entries, {fewer.key} has 2 entries" in said
+    assert f"the indexes differ: {more.key} has 4 entries, {fewer.key} has 2 entries" in said
 
 
 @pytest.mark.parametrize("accept_loss", [False, True])

@@ -162,7 +162,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[int, str], str]] = {
     "a magic word": (partial(flip, at=0, data=b"\0"), WARNING, "not its magic word"),
     "a header": (partial(flip, at=27, data=b"\x05"), WARNING, "the header of the block at 0 has"),
     "a header's end": (partial(flip, at=100, data=b"\x01"), WARNING, "does not end with zeros"),
-    "padding": (partial(flip, at=PADDING_AT, data=b"\xff"), WARNING, "something else than padding"),
+    "padding": (partial(flip, at=PADDING_AT, data=b"\xff"), WARNING, "bytes other than padding"),
     "an index's length": (partial(flip, at=7, data=b"\xff", index=True), WARNING, "the index has"),
     "a part's number": (
         partial(flip, at=-12, data=b"\x09", index=True),
