@@ -302,5 +302,5 @@ def test_without_a_table_of_mounts_no_path_is_taken_for_a_name(
     seen: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(places, "_MOUNT_TABLE", tmp_path / "no proc")
-    with pytest.raises(Unavailable, match="could name any segment"):
+    with pytest.raises(Unavailable, match="could refer to any segment"):
         seen.store.segment_of_path(str(seen.mnt / "n1"))

@@ -329,7 +329,7 @@ def test_a_lock_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("allowed", ["", "s3://b/p"])
 def test_no_place_is_used_that_only_a_journal_named(from_journal: bool, allowed: str) -> None:
     location = LocationRecord(id=LocationId(1), url="s3://b/p", from_journal=from_journal)
-    with refused(from_journal and not allowed, PermissionDenied, "named by the bucket's journal"):
+    with refused(from_journal and not allowed, PermissionDenied, "is only in the bucket's journal"):
         Place(location, Path(), ColdSettings(allowed_locations=allowed)).require_allowed()
 
 

@@ -63,13 +63,13 @@ async def follow_place(store: Store, task: HolderTask) -> None:
             newest = store.cold_location
         except Exception as exc:  # of the metadata: what serves goes on, and says so itself
             if not failing:
-                log.error("where the cold tier is cannot be read: %s", exc)
+                log.error("cannot read the address of the cold tier: %s", exc)
             failing = True
             continue
         failing = False
         if newest != used:
             used = newest
-            log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
+            log.info("the address of the cold tier has changed: %s", "none" if newest is None else newest.url)
             task.renew()
 
 

@@ -81,7 +81,7 @@ async def _write_metrics(store: Store) -> None:
                 failing = False
             except Exception as exc:  # of the disk, or of the metadata that are counted
                 if not failing:
-                    log.warning("metrics cannot be written to %s: %s", path, exc)
+                    log.warning("cannot write metrics to %s: %s", path, exc)
                 failing = True
         await trio.sleep(wanted.textfile_s)
 

@@ -28,7 +28,9 @@ def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
         if os.path.lexists(target):
             if target.is_symlink() or not target.is_file() or not _holds(target, pieces):
                 what = printable(str(target))
-                raise AlreadyExists(f"{what} exists with other contents", remedy="export into another directory")
+                raise AlreadyExists(
+                    f"{what} already exists with different contents", remedy="export into another directory"
+                )
             return False
         temporary = target.with_name(f".{target.name}.{new_id()}")
         try:

@@ -31,14 +31,14 @@ class StoredRows:
         while at < len(shown.lengths):
             run = self._current()
             if run is None:
-                raise DataLoss(f"entry {self.entries} is in the object, and the store does not know of it")
+                raise DataLoss(f"entry {self.entries} is in the object, but not in the store")
             count = min(len(run.lengths) - self._at, len(shown.lengths) - at)
             same = shown.lengths[at : at + count] == run.lengths[self._at : self._at + count]
             # Entries without bytes have no places where the journal alone told of them.
             placed = run.stored_offset > 0 or any(run.lengths)
             if not same or (placed and self._place(shown, at) != self._place(run, self._at)):
                 moved = numbered("entry", self.entries, self.entries + count, "are")
-                raise DataLoss(f"{moved} not where the store says")
+                raise DataLoss(f"{moved} not at the position in the store's records")
             at, self._at, self.entries = at + count, self._at + count, self.entries + count
 
     def are_empty(self, start: int, end: int) -> bool:

@@ -52,8 +52,8 @@ def _proved(store: Store) -> ChunkStorage | None:
     storage = store.storage_of(location_id)
     if not JournalCheck(store.metadata, storage).is_ours():
         raise Conflict(
-            f"{storage} holds no journal of this store, so what is missing there is not taken for lost",
-            remedy="is the cold tier mounted? is it the right bucket?",
+            f"{storage} has no journal of this store, so objects missing there are not counted as lost",
+            remedy="check that the cold tier is mounted, and that the bucket is right",
         )
     return storage
 

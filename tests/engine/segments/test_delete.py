@@ -132,9 +132,12 @@ def test_nobody_can_make_a_reserved_name(store: TestStore) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         store.append(f"{names.REMOVED_PREFIX}7/x", b"x")
     for name in (names.CONTROL_NAME, f"/{names.CONTROL_NAME}", f"{names.CONTROL_NAME}/x"):
-        with pytest.raises(InvalidRequest, match="in which a mount reports"):
+        with pytest.raises(InvalidRequest, match="is reserved for the reports of a mount"):
             store.append(name, b"x")
-        with pytest.raises(InvalidRequest, match="in which a mount reports"), store.metadata.write() as txn:
+        with (
+            pytest.raises(InvalidRequest, match="is reserved for the reports of a mount"),
+            store.metadata.write() as txn,
+        ):
             create.make_directory(txn, name)
     store.append(f"d/{names.CONTROL_NAME}", b"x")  # only the root's are
     store.append(f"{names.CONTROL_NAME}7", b"x")

@@ -37,11 +37,11 @@ _WHAT = "a distributed write"
 _TRY_S = 5.0
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-_REPEATABLE = "repeat the write: it is committed on this disk and waits only for the journal"
+_REPEATABLE = "repeat the write: it is committed on this disk, only the journal is missing"
 
 _NAMELESS = (
-    "it is committed on this disk, and the store's holder publishes it: a repeat of a write without an application "
-    "writes its rows a second time"
+    "it is committed on this disk, and the store's holder publishes it: repeating a write without txnAppId writes "
+    "its rows twice"
 )
 
 

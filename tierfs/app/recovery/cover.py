@@ -72,13 +72,13 @@ class LeftOver:
 def checked_path(item: FoundObject) -> str:
     """Return the name of the segment. Raises DataLoss for an impossible segment or owner."""
     if not (0 < item.segment_id <= _MAX_SEGMENT_ID and 0 < item.epoch <= MAX_EPOCH):
-        raise DataLoss("it names an impossible segment or owner")
+        raise DataLoss("it refers to an impossible segment or owner")
     try:
         path = names.join(names.split(item.path))
     except TierfsError as exc:
-        raise DataLoss(f"it names an impossible segment: {exc}") from exc
+        raise DataLoss(f"it refers to an impossible segment: {exc}") from exc
     if path != item.path or not path or names.is_removed(path):
-        raise DataLoss("it names an impossible segment")
+        raise DataLoss("it refers to an impossible segment")
     return path
 
 

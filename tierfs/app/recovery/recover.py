@@ -123,13 +123,15 @@ def require_not_left(storage: ChunkStorage, listing: JournalListing) -> None:
     if listing.is_moving:
         left.require_moved(
             storage,
-            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+            "recover from there: tierfs recover {option}; if that place is lost, recover from this one with: "
+            "--left-place",
         )
     if listing.is_left:
         raise left.error(
             storage,
             listing.noted,
-            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+            "recover from there: tierfs recover {option}; if that place is lost, recover from this one with: "
+            "--left-place",
         )
 
 
@@ -138,7 +140,7 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
     """Yield the named cold tier, connected and probed. Raises InvalidRequest when none was named."""
     location = locate(choice)
     if location is None or not choice.names_a_place:
-        raise InvalidRequest("recover needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
+        raise InvalidRequest("recover needs the cold tier", remedy="specify it: --bucket, --cold-url or --cold-dir")
     place = Place(location, paths.root, Settings().cold)
     with closing(place.open()) as bare:
         next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer

@@ -51,7 +51,7 @@ class Packs:
                 self._grids[entry.name] = (checksums.pack(sums.grid()), sound)
             packed, sound = self._grids[entry.name]
         if not sound:
-            assert entry.crc32c is not None, "the index of a pack names that of each entry"
+            assert entry.crc32c is not None, "the index of a pack has that of each entry"
             proved_sums(_reading(storage, entry, entry.object_offset, entry.length_bytes), entry.crc32c)
         return struct.unpack(f">{len(packed) // 4}I", packed)
 

@@ -43,7 +43,7 @@ def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, 
     """Raise AlreadyExists when another store's cold tier is above or below a location; `storage` is connected to it."""
     for above in _above(location, store):
         if _is_a_store(above, store, settings):
-            raise _nested(location, f"lies inside the cold tier of another store, {printable(above.url)}")
+            raise _nested(location, f"is inside the cold tier of another store, {printable(above.url)}")
     below = _store_below(storage)
     if below is not None:
         raise _nested(location, f"has the cold tier of another store below it, in {printable(below)}/")

@@ -72,15 +72,15 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
     """
     root = paths.root
     if paths.settings.exists():
-        raise AlreadyExists(f"{root} is a tierfs store already")
+        raise AlreadyExists(f"{root} is already a tierfs store")
     if paths.metadata.exists():
         raise InvalidRequest(
-            f"{root} is not a store, but holds metadata: an init or recover that was killed left it",
-            remedy="name another directory, or remove this one; if it was a store before, put back its store.toml "
-            "(an empty one will do)",
+            f"{root} is not a store, but contains metadata of an init or recover that was killed",
+            remedy="choose another directory, or remove this one; if it was a store, restore its store.toml (an "
+            "empty file is enough)",
         )
     if root.is_dir() and any(root.iterdir()):
-        raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
+        raise InvalidRequest(f"{root} is not empty", remedy="choose a new or empty directory")
     made = not root.exists()
     if not made:
         require_own(root)

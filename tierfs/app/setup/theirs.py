@@ -29,9 +29,9 @@ _LEVELS = {
     "force": ReadPriority.OFFLOADED_FIRST,
 }
 
-_BY_PLACE = "the URL of the cold tier says it: tierfs config cold.url=URL"
+_BY_PLACE = "it is part of the URL of the cold tier: tierfs config cold.url=URL"
 _NO_CREDENTIALS = "credentials are in ~/.aws or in the environment, never here; a profile may assume a role"
-_ADAPTS = "most bytes of the read-ahead, which adapts itself"
+_ADAPTS = "the maximum of the read-ahead, which adapts itself"
 
 # Each stands for all drivers, and with the prefix of one: managedLedgerOffloadBucket, s3ManagedLedgerOffloadBucket.
 _PULSAR_DRIVERS = ("managedLedgerOffload", "s3ManagedLedgerOffload", "gcsManagedLedgerOffload")

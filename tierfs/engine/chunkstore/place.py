@@ -96,7 +96,7 @@ class Place:
         if named not in self.settings.allowed_locations.split():
             shown = printable(named)
             raise PermissionDenied(
-                f"{shown} was named by the bucket's journal, not here, so nothing is read there",
+                f"{shown} is only in the bucket's journal, not allowed here, so nothing is read there",
                 remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
             )
 

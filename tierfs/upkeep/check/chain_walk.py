@@ -56,14 +56,14 @@ class ChainWalk:
             return
         self._bytes += length
         if state == _SUSPECT:
-            text = "was found damaged or unreadable; its other copies are kept"
+            text = "is damaged or unreadable; its other copies are kept"
             yield Problem(Kind.SUSPECT, f"the chunk at {start} {text}", Mend.CLEAR_SUSPECT)
         yield from self._object(chunk)
 
     def finish(self) -> Iterator[Problem]:
         """Yield the problems that show at the chain's end."""
         if self._count and self._next:
-            text = f"its last chunk, at {self._last}, names a next one at {self._next}"
+            text = f"its last chunk, at {self._last}, links to a next chunk at {self._next}"
             yield Problem(Kind.CHAIN_LIST, text, Mend.RELINK_CHAIN)
         state = self._state
         recorded = (state.first_chunk, state.last_chunk, state.count, state.bytes)
@@ -74,9 +74,11 @@ class ChainWalk:
 
     def _linked_wrongly(self, start: int) -> Iterator[Problem]:
         if self.end > start:
-            yield Problem(Kind.CHAIN_OVERLAP, f"the chunk at {start} begins before the one before ends, at {self.end}")
+            yield Problem(
+                Kind.CHAIN_OVERLAP, f"the chunk at {start} starts before the previous chunk ends, at {self.end}"
+            )
         if self._next != start:
-            text = f"the chunk at {self._last} names {self._next or 'none'} as the next, but {start} follows"
+            text = f"the chunk at {self._last} links to {self._next or 'no chunk'}, but {start} follows"
             yield Problem(Kind.CHAIN_LIST, text, Mend.RELINK_CHAIN)
 
     def _lost(self, chunk: Any) -> Iterator[Problem]:
@@ -94,7 +96,7 @@ class ChainWalk:
         number = table.number(chunk.object_id)
         self.last_object = number
         if number is None:
-            text = f"the chunk at {chunk.start_offset} names object {chunk.object_id}, which does not exist"
+            text = f"the chunk at {chunk.start_offset} refers to object {chunk.object_id}, which does not exist"
             yield Problem(Kind.CHUNK_OBJECT, text, Mend.REPLACE_CHUNK)
             return
         table.counted[number] += 1

@@ -78,14 +78,14 @@ class ChangedObjects:
     @property
     def summary(self) -> str:
         """Return one line about the objects that are right."""
-        proof = "their bytes are read by --read" if not self._reads else "the blocks read of them prove right"
+        proof = "--read checks their bytes" if not self._reads else "the blocks read from them match their checksums"
         done = (
             f"; adopted {count(self.adopted, 'etag')}"
             if self._adopts
             else "; reads, check PATH and --repair adopt the etags"
         )
         subject = f"{count(self.objects, 'object')} of {self.bytes} bytes"
-        return f"{subject} with other etags than recorded, as copies have them; {proof}{done}"
+        return f"{subject} whose etags differ from the record, as in copies; {proof}{done}"
 
     def _prove(self, changed: Changed) -> str | None:
         """Return the reason an object is wrong, or None if the blocks read are right."""

@@ -62,7 +62,7 @@ def _gap(table: ObjectTable, number: int, offset: int) -> Finding:
         Kind.CHECKSUM_GAP,
         Severity.DAMAGE,
         f"object {object_id}",
-        f"its checksums do not cover it from byte {offset} on",
+        f"its checksums are missing from byte {offset} on",
         mend=Mend.REBUILD_CHECKSUMS,
         object_id=object_id,
     )

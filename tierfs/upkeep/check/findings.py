@@ -11,7 +11,10 @@ from tierfs.base.words.types import ByteRange, Tier
 RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a backup: tierfs restore"
 
 # Remedy for a place where nothing can be reached.
-UNREACHABLE = "check that the right one is mounted; nothing there counts as lost; segments gone for good: tierfs rm"
+UNREACHABLE = (
+    "check that the right place is mounted; nothing there counts as lost; to remove segments that are "
+    "permanently gone: tierfs rm"
+)
 
 
 class Severity(IntEnum):

@@ -51,7 +51,7 @@ def probe(path: Path) -> Finding | None:
             return _finding_of(json.loads(answer))
         if -done.returncode not in _FAULTS:
             raise _unchecked(done)
-    return _unreadable(f"reading the metadata ended in {signal.Signals(-done.returncode).name}, {_TRIES} times")
+    return _unreadable(f"reading the metadata crashed with {signal.Signals(-done.returncode).name}, {_TRIES} times")
 
 
 def _finding_of(answer: Mapping[str, str]) -> Finding:
@@ -66,8 +66,8 @@ def _unchecked(done: processes.Done) -> Unavailable:
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
     last = next((f": {printable(line)}" for line in reversed(done.stderr.strip().splitlines())), "")
     return Unavailable(
-        f"the metadata could not be checked: the process that reads it ended with {end}{last}",
-        remedy="nothing is known to be damaged; check this machine's memory and this installation: tierfs doctor",
+        f"the metadata could not be checked: the process that reads it exited with {end}{last}",
+        remedy="no damage is known; check this machine's memory and this installation: tierfs doctor",
     )
 
 

@@ -105,4 +105,4 @@ class Places:
 
 
 def _text(place: LocationRecord, why: str) -> str:
-    return f"{printable(place.url)} is not reachable: {why}"
+    return f"{printable(place.url)} is not accessible: {why}"

@@ -109,14 +109,14 @@ def _check_record(about: _About, local: ChainWalk, totals: Totals) -> Iterator[F
     """Check the fields of the segment's record."""
     record = about.record
     if record.start_offset > record.length:
-        yield about.finding(Kind.SEGMENT, f"it starts at {record.start_offset}, beyond its end {record.length}")
+        yield about.finding(Kind.SEGMENT, f"it starts at {record.start_offset}, after its end {record.length}")
     if record.status not in iter(SegmentStatus):
         yield about.finding(Kind.SEGMENT, f"its status {record.status} is unknown")
     if not record.active:
         return
     if record.status != SegmentStatus.OPEN or local.last_object is None:
         what = "it is sealed" if local.last_object is not None else "there is no local chunk"
-        yield about.finding(Kind.ACTIVE, f"a chunk is said to be active, but {what}", mend=Mend.CLEAR_ACTIVE)
+        yield about.finding(Kind.ACTIVE, f"a chunk is marked active, but {what}", mend=Mend.CLEAR_ACTIVE)
     elif local.end != record.length:
         message_ = f"its active chunk ends at {local.end}, not at its length {record.length}"
         yield about.finding(Kind.ACTIVE, message_, mend=Mend.CLEAR_ACTIVE)
@@ -131,7 +131,7 @@ def _holes(about: _About, held: list[ByteRange]) -> Iterator[Finding]:
             Kind.HOLE,
             Severity.LOSS,
             about.name,
-            f"no chunk holds its bytes {hole.start} to {hole.end}",
+            f"no chunk contains its bytes {hole.start} to {hole.end}",
             range=hole,
             mend=Mend.REPLACE_CHUNK,
             remedy=RECOVER,
@@ -147,7 +147,7 @@ def _orphans(txn: ReadTransaction, rows: _Chunks, below: int, table: ObjectTable
             Kind.CHUNK_ORPHAN,
             Severity.DAMAGE,
             f"segment {segment_id}",
-            f"it does not exist, but {count} of its chunks do",
+            f"it does not exist, but {count} of its chunks exist",
             mend=Mend.DROP_CHUNKS,
             remedy=RECOVER,
             place=FindingPlace(segment_id),

@@ -81,7 +81,9 @@ def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO
     Raises Conflict when no process holds the store, NotFound for a missing path.
     """
     if lock.current(store.paths.holder) is None:
-        raise Conflict("no process holds the store, so none would carry it out", remedy="leave out --no-wait")
+        raise Conflict(
+            "the store has no holder, so the request would not be carried out", remedy="run it without --no-wait"
+        )
     with store.metadata.read() as txn:
         directories.must_find(txn, path)
     return requests.submit(store.metadata, verb.name, path, options)
@@ -108,7 +110,7 @@ def server(work: ColdWork) -> RequestServer:
         verb = VERBS.get(request.verb)
         if verb is None:
             raise InvalidRequest(
-                f"the store's holder does not know {request.verb!r}", remedy="restart its mount or daemon"
+                f"the store's holder does not support {request.verb!r}", remedy="restart its mount or daemon"
             )
         return verb.run(work, request.path, request.options, report)
 

@@ -44,7 +44,7 @@ def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str
     """Return that nothing is offloaded any more, if the quota of the cold tier is why."""
     if not use.keeps_out(refused):
         return []
-    return [f"the cold tier holds {use}: nothing is offloaded, and this disk fills; {quota.REMEDY}"]
+    return [f"the cold tier has {use}: offloading is paused; the local disk will fill up; {quota.REMEDY}"]
 
 
 def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
@@ -52,9 +52,9 @@ def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
     behind_s = (record.last_wall_ms - now.wall_ms) // 1000
     ahead_s = (record.clock_seen.ahead_ms(now) or 0) // 1000
     if behind_s > TOLERANCE_S:
-        off = f"{behind_s:,} s behind the store's newest change"
+        off = f"{behind_s:,} s earlier than the store's newest change"
     elif ahead_s > TOLERANCE_S:
-        off = f"{ahead_s:,} s ahead of the time since this machine's boot"
+        off = f"{ahead_s:,} s later than the time since this machine's boot"
     else:
         return []
     return [f"the clock is {off}: set it, or if it is right now: {ACCEPT}"]
@@ -65,8 +65,8 @@ def advisory_fence_warning(location: LocationRecord | None) -> str | None:
     if location is None or location.create_only_put:
         return None
     if location.url.startswith("s3:"):
-        return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
-    return "the place replaces names that are taken: only an advisory lease keeps two owners apart"
+        return "the server ignores If-None-Match: two owners of one bucket are not prevented"
+    return "the place overwrites existing names: only an advisory lease prevents two owners"
 
 
 def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
@@ -76,13 +76,16 @@ def kept_objects_warning(location: LocationRecord | None, state: JournalState | 
         return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
     if location is None or not location.keeps_objects:
         return []
-    return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
+    return [
+        "the key has no permission to delete: removed or superseded objects stay in the bucket, "
+        "and are listed by tierfs gc"
+    ]
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     """Return why a cold tier in a directory is no protection, or None."""
     if cold_url is None:
-        return "there is no cold tier: this disk holds the only copy"
+        return "there is no cold tier: this disk has the only copy"
     if not cold_url.startswith("file:"):
         return None
     cold = store / names.to_os(cold_url.removeprefix("file:"))
@@ -91,5 +94,5 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     except OSError as exc:
         return f"cannot access the cold tier {cold}: {exc.strerror}"
     if shared:
-        return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
+        return "the cold tier is on the store's own filesystem: it does not protect against losing the disk"
     return None

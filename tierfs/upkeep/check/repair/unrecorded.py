@@ -46,7 +46,7 @@ class Unrecorded:
         name = self._file(segment_id, lost, waiting)
         if name is None and storage is not None:
             name = _object(path, segment_id, lost, waiting, storage) or self._pack(segment_id, lost, waiting, storage)
-        return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs restore"
+        return None if name is None else f"{name} may contain these bytes: tierfs recover, tierfs restore"
 
     def _pack(self, segment_id: SegmentId, lost: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
         """Return a pack whose index names bytes of the range; costs two small reads per pack, once."""
