@@ -263,7 +263,7 @@ class Adopter:
         prefix = key.removesuffix("/")
         if prefix and not is_relative(prefix):
             raise InvalidRequest(
-                f"{names.printable(text)}: tierfs does not support keys with empty or dotted components"
+                f"{names.printable(text)}: keys with empty or dotted components are not supported"
             )
         parent, _, last = prefix.rpartition("/")
         if self.kind in (OBJECTS, None) and last and not text.endswith("/"):

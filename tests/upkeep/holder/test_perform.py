@@ -304,7 +304,7 @@ def test_a_holder_at_work_is_named_only_if_it_was_stopped(
     caplog: pytest.LogCaptureFixture,
     expected_warnings: list[str],
 ) -> None:
-    expected_warnings.append("has not answered")
+    expected_warnings.append("no response for")
     monkeypatch.setattr(performing, "_is_stopped", lambda _: stopped)
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
