@@ -141,7 +141,7 @@ def test_an_error_of_the_process_with_the_cache_is_the_commands(
     server(store, cache).serve()
     command.join(30)
     assert isinstance(command.error, StorageFull)
-    assert "has no room" in str(command.error)
+    assert "has no space" in str(command.error)
 
 
 def test_a_command_that_went_away_ends_the_filling(

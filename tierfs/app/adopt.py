@@ -262,9 +262,7 @@ class Adopter:
             server, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
         prefix = key.removesuffix("/")
         if prefix and not is_relative(prefix):
-            raise InvalidRequest(
-                f"{names.printable(text)}: keys with empty or dotted components are not supported"
-            )
+            raise InvalidRequest(f"{names.printable(text)}: keys with empty or dotted components are not supported")
         parent, _, last = prefix.rpartition("/")
         if self.kind in (OBJECTS, None) and last and not text.endswith("/"):
             single = _Place(self._location(server, parent), last)

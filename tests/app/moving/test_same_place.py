@@ -75,8 +75,8 @@ def tree(directory: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
 
 
-SAME = "under another name"
-NESTED = "lies inside"
+SAME = "under another address"
+NESTED = "is inside"
 
 
 @pytest.mark.parametrize(

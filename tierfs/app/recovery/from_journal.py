@@ -32,7 +32,9 @@ from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.metadata.transaction import WriteTransaction
 
 log = logging.getLogger(__name__)
-FROM_OBJECTS = "rebuild the bytes, without what was done to them, from the objects alone: tierfs recover --from-objects"
+FROM_OBJECTS = (
+    "rebuild the bytes from the objects only, without the changes made to them: tierfs recover --from-objects"
+)
 # Entries that a replay applies in one transaction: a quarter of the longest entry, so memory stays bounded. A guess.
 _TOGETHER_BYTES = MIB
 

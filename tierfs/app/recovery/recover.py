@@ -172,7 +172,7 @@ def owned(
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)
             listing = None
-    raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
+    raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or retry")
 
 
 def _owned(

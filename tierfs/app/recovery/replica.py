@@ -213,7 +213,7 @@ def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRe
     """Yield the named cold tier, connected but not probed: a replica may have no right to write there."""
     location = locate(choice)
     if location is None or not choice.names_a_place:
-        raise InvalidRequest("a replica needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
+        raise InvalidRequest("a replica needs the cold tier", remedy="specify it: --bucket, --cold-url or --cold-dir")
     with closing(Place(location, paths.root, Settings().cold).shared(NullMetrics())) as storage:
         next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         yield location, storage

@@ -66,7 +66,7 @@ class Takeover:
                 self._require_newest(entry)
                 self._begin(entry)
                 return epoch
-        raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or try again")
+        raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or retry")
 
     def _catch_up(self, epoch: int, store: StoreRecord) -> None:
         """Replay every entry after those that `store` has. Raises SupersededError when some may be missing or void."""

@@ -162,7 +162,7 @@ def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
     store = txn.store
     if message.store_id != store.store_id:
         raise DataLoss(f"the journal has an owner of another store, {message.store_id!r}")
-    require(0 < message.store_epoch <= MAX_EPOCH, "an owner begins with an impossible epoch", message.store_epoch)
+    require(0 < message.store_epoch <= MAX_EPOCH, "an owner starts with an impossible epoch", message.store_epoch)
     if message.store_epoch > store.store_epoch:
         txn.update_store(store_epoch=message.store_epoch)
 

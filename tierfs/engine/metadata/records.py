@@ -75,9 +75,9 @@ class TierState:
         """Raise DataLoss unless the sums and ends of the segment's chain agree."""
         if not self.count and not (self.bytes or self.first_chunk or self.last_chunk):
             return  # of most segments one of both chains is empty
-        require(self.count > 0 or self.bytes == 0, "an empty chain holds bytes", segment_id)
-        require(self.first_chunk <= self.last_chunk, "a chain ends before it begins", segment_id)
-        require(self.count != 1 or self.first_chunk == self.last_chunk, "one chunk, two ends", segment_id)
+        require(self.count > 0 or self.bytes == 0, "an empty chain contains bytes", segment_id)
+        require(self.first_chunk <= self.last_chunk, "a chain ends before it starts", segment_id)
+        require(self.count != 1 or self.first_chunk == self.last_chunk, "a single chunk with two ends", segment_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
