@@ -29,7 +29,7 @@ _REMEMBERED = 64
 # A read that takes longer waits for a tier that does not answer: the slowest answers of S3 take a second (guess).
 _WAITS_AFTER_S = 2.0
 
-# Longest silence about it: a person at a terminal asks by then what it is doing (guess). Looked for as often.
+# Stall time before a warning; also the polling interval (guess).
 _SILENCE_S = 5.0
 
 # Steps of that time: one that takes longer shows for how long this process did not run.

@@ -123,7 +123,7 @@ def test_a_place_of_empty_ledgers_alone_that_is_away(store: Path, tmp_path: Path
     root.rename(tmp_path / "unmounted")
     root.mkdir()
     done = tierfs("check", store=store, check=False)
-    assert ("missing" in done.out, "all of its 1 object are missing" in done.out) == (False, True), done.out
+    assert ("missing" in done.out, "expected 1 object of this store, found 0" in done.out) == (False, True), done.out
     root.rmdir()
     assert "does not answer" in tierfs("check", store=store).out
 

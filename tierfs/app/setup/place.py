@@ -80,7 +80,7 @@ def lines(place: LocationRecord | None) -> list[str]:
 
 
 def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
-    """Return a place with other values of KEYS. Raises InvalidRequest for a URL that is none."""
+    """Return a place with other values of KEYS. Raises InvalidRequest for an invalid URL."""
     wanted = dict(wanted)
     url = wanted.pop("url", None)
     if url is None:

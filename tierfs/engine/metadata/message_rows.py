@@ -22,6 +22,6 @@ def messages(
 
 
 def message(txn: ReadTransaction, table: Table[Any], key: bytes) -> Any | None:
-    """Return the message under a key; None when there is none, or none that can be parsed."""
+    """Return the message under a key; None if missing or unparsable."""
     data = txn.get_raw(table.name, key)
     return None if data is None else table.codec.parse_or_none(data)

@@ -79,7 +79,7 @@ class Places:
                 continue
             return None
         known = len(ids) + len(empty)
-        return _text(place, f"all of its {count(known, 'object')} are missing") if known else None
+        return _text(place, f"expected {count(known, 'object')} of this store, found 0") if known else None
 
     def _unchunked(self, location_id: LocationId) -> list[str]:
         with self._metadata.read() as txn:

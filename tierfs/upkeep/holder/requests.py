@@ -52,7 +52,7 @@ Takes = Callable[[RequestRecord], bool]
 def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:
     """Ask for `verb` on `path`; return the request's id.
 
-    Raises Fenced in a store that may only be read, but for a warm-up.
+    Raises Fenced for read-only stores, except for warm-ups.
     """
     with metadata.write_notes() if verb == WARM_UP else metadata.write() as txn:
         number = txn.store.next_request
@@ -109,7 +109,7 @@ def wait_for(
 
 
 class _Silence:
-    """Names the server of a request once it has shown no sign of life for too long."""
+    """Warns once when the serving process stops making progress."""
 
     def __init__(self, metadata: MetadataStore, number: int, is_stopped: Callable[[], bool]) -> None:
         self._metadata = metadata

@@ -112,7 +112,7 @@ def in_files(url: str) -> bool:
 
 
 def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities: Abilities) -> PlaceStorage:
-    """Return the storage of a place. Raises InvalidRequest for a URL that is none, or without its packages."""
+    """Return the storage of a place. Raises InvalidRequest for an invalid URL or a missing package."""
     from tierfs.engine.chunkstore.places.place_errors import told
     from tierfs.engine.chunkstore.places.storage import PlaceStorage
 
