@@ -3,7 +3,8 @@
 So `status` shows failures that were visible only as EIO before. `VerifiedReader` decides both, by reading all of a
 chunk once more: a chunk is suspect only after two reads failed, and good again only once every byte of it matched its
 checksums, not only those its reader wanted. Shared state, on the trio loop only: marks not written yet, and chunks
-whose full read failed verification. Marks are written in a thread, each decided again in its own transaction (chain_edits.set_state).
+whose full read failed verification. Marks are written in a thread, each decided again in its own transaction
+(chain_edits.set_state).
 """
 
 from __future__ import annotations

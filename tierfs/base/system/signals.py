@@ -42,7 +42,7 @@ async def _reload(reload: Reload) -> None:
         daemon_log.reopen()
         await reload()
     except Exception as exc:
-        log.error("SIGHUP: reload failed, nothing was changed: %s", exc)
+        log.error("SIGHUP: nothing was reloaded: %s", exc)
     else:
         log.info("SIGHUP: settings and credentials were reloaded")
 
