@@ -68,7 +68,7 @@ def test_an_upload_that_is_not_answered_ends_and_what_arrives_later_is_garbage(
     with pytest.raises(Unavailable, match=r"nothing was appended to d/s: .* within 2s \(ack.deadline_s\)") as caught:
         writer.append(b"lost")
     assert caught.value.remedy is not None
-    assert "append it again" in caught.value.remedy
+    assert "repeat the append" in caught.value.remedy
     assert held.begun.is_set()
     assert store.segment("d/s").length == 6
     with store.metadata.read() as txn:
@@ -90,7 +90,7 @@ def test_an_entry_that_is_not_answered_is_unconfirmed_and_may_arrive_later(
     writer = store.engine.open_writer("d/s")
     held = storage.hold("put", of="journal/")
     allow(store, SHORT_S)
-    with pytest.raises(Unconfirmed, match="the bytes 0 to 3 of d/s are stored") as caught:
+    with pytest.raises(Unconfirmed, match="the bytes 0 to 3 of d/s were uploaded but not yet published") as caught:
         writer.append(b"abc")
     assert held.begun.is_set()
     assert caught.value.end == 3

@@ -164,7 +164,7 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
     storage.do("put", lambda: objects.abandon_all(store.metadata), when=When.AFTER, of="segments/")
     with store.metadata.read() as txn:
         (action,) = objects_to_make(txn, store.segment("s"))
-    with pytest.raises(ChunksMoved, match="a dead process"):
+    with pytest.raises(ChunksMoved, match="an exited process"):
         store.cold_work().offloader.run(action)
     assert_layout(store, "s", local=[4, 4], cold=[])
     store.cold_work().collect()

@@ -66,7 +66,7 @@ def test_an_object_is_made_only_if_it_fits(store: TestStore, room_bytes: int) ->
         return
     before = {found.name for found in store.cold.list("segments/")}
     with pytest.raises(
-        QuotaReached, match=rf"holds 5 B of {5 + room_bytes} B \(cold.quota_bytes\): no room for 8 B more"
+        QuotaReached, match=rf"has 5 B of {5 + room_bytes} B \(cold.quota_bytes\): no room for 8 B more"
     ):
         store.offload("b")
     assert {found.name for found in store.cold.list("segments/")} == before

@@ -215,7 +215,7 @@ def test_a_call_that_fails_is_repeated_and_told_more_and_more_loudly(
     bench: Bench, caplog: pytest.LogCaptureFixture, expected_warnings: list[str], verb: str, third: int
 ) -> None:
     """Readers wait on, and tell once that they do."""
-    expected_warnings.append("put object failed, try 3 of")
+    expected_warnings.append("put object failed, attempt 3 of")
     if verb == "read":
         bench.storage.put("object", BufferSource(b"bytes"))
     caplog.set_level(logging.DEBUG, "tierfs")

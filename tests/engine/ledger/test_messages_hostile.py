@@ -60,9 +60,7 @@ def test_impossible_numbers_of_messages_are_refused(count: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2, 2**31 - 1])
 def test_impossible_payload_sizes_are_refused(size: int) -> None:
-    with pytest.raises(
-        DataLoss, match=f"message 0 of an entry is damaged: the payload has {size} bytes, and 1 are left"
-    ):
+    with pytest.raises(DataLoss, match=f"message 0 of an entry is damaged: the payload has {size} bytes, but 1 remain"):
         decode(entry(metadata((11, 1)), sized(proto((3, size))) + b"x"))
 
 
@@ -70,7 +68,7 @@ def test_all_metadata_of_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     data = batch(*[in_batch(b"x", (2, "k" * 50)) for _ in range(10)])
     assert len(decode(data).messages) == 10
     monkeypatch.setattr(message_bytes, "MAX_METADATA_BYTES", 200)
-    with pytest.raises(DataLoss, match="message 3 of an entry is damaged: SingleMessageMetadata brings"):
+    with pytest.raises(DataLoss, match="message 3 of an entry is damaged: SingleMessageMetadata increases"):
         decode(data)
 
 

@@ -121,7 +121,7 @@ def test_magic_words_have_four_bytes(words: tuple[bytes, bytes]) -> None:
         (12, b"\xff\xff\xff\xff", "an index of 66 bytes with 2 blocks cannot be in 135 bytes"),
         (16, b"\xff", "its LedgerMetadata cannot be decoded|its LedgerMetadata lacks a required field"),
         (38, b"\xff", "the block at -"),
-        (66, b"XXXX", "the block at 66 begins with 58585858, which is not its magic word"),
+        (66, b"XXXX", "the block at 66 starts with 58585858, which is not its magic word"),
         (70, b"\0\0\0\x22", "the block at 66 has 34 bytes and 2 entries from 0 on, its index says 35, 2 and 0"),
         (77, b"\x03", "the block at 66 has 35 bytes and 3 entries"),
         (85, b"\x07", "the block at 66 has 35 bytes and 2 entries from 7 on"),

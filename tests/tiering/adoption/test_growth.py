@@ -191,7 +191,7 @@ def test_nothing_is_appended_to_a_segment_that_grows(store: Path, theirs: Path) 
     tierfs("append", "other", "--seal", store=store, stdin=b"x")
     for words in (("append", LOG), ("append", LOG, "--take-over"), ("concat", LOG, "other", "--yes")):
         refused = tierfs(*words, store=store, stdin=b"x", check=False)
-        assert "grows from file:/" in refused.err
+        assert "follows file:/" in refused.err
         assert refused.code
     tierfs("seal", LOG, store=store)
     tierfs("unseal", LOG, store=store)

@@ -189,7 +189,7 @@ def test_what_a_zombie_wrote_is_never_part_of_the_segment(
         f"in/{S}" if start == first else f"in/{S}.{start}": (start, kept) for start, kept in segments.items()
     }
     assert left_out(plan) == left
-    holes = [f"bytes 10 to {start} are nowhere" for start in segments if start != first]
+    holes = [f"bytes 10 to {start} are missing" for start in segments if start != first]
     assert [said for said in holes if said not in plan.warnings[0]] == []
     assert len(plan.warnings) == len(holes)
 

@@ -67,8 +67,8 @@ def test_files_without_what_they_say_of_themselves_are_adopted_with_a_warning(st
         path.unlink()
     done = tierfs("adopt", "--as", "pulsar", theirs, "--into", "in", store=store, check=False)
     assert (done.code, done.out.splitlines()[-1]) == (0, "2 segments: 2 adopted")
-    assert "format version of 4 files is not known" in done.err
-    assert "managed ledger of 2 ledgers is not known" in done.err
+    assert "format version of 4 files is unknown" in done.err
+    assert "managed ledger of 2 ledgers is unknown" in done.err
     assert cat(store, "in/unknown/00000000000000000008") == b"other"
 
 

@@ -133,7 +133,7 @@ def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: b
     if damaged:
         (first, *_) = (item.name for item in store.cold.list("segments/"))
         store.cold.put(first, BufferSource(b"Abcdefgh"), create_only=False)
-        with pytest.raises(DataLoss, match="8 bytes of a/s are gone"):
+        with pytest.raises(DataLoss, match="8 bytes of a/s are missing"):
             load(store)
         return
     assert load(store).lost_bytes == 0
@@ -266,7 +266,7 @@ def test_what_is_gone_is_lost_only_when_that_is_accepted(store: TestStore) -> No
     store.cold.delete(objects[1])
     store.cold.delete(objects[3])
     slots = len(list(store.cold.list("journal/")))
-    with pytest.raises(DataLoss, match="12 bytes of a/s are gone") as caught:
+    with pytest.raises(DataLoss, match="12 bytes of a/s are missing") as caught:
         load(store)
     assert "--yes" in (caught.value.remedy or "")
     with pytest.raises(NotFound):
@@ -297,7 +297,7 @@ def test_bytes_that_were_not_cold_are_told_of(store: TestStore) -> None:
     dumped = dump_segment(store.metadata, store.cold, "a/s")
     assert dumped.only_local_bytes == 5
     remove(store, "a/s")
-    with pytest.raises(DataLoss, match="5 bytes of a/s are gone"):
+    with pytest.raises(DataLoss, match="5 bytes of a/s are missing"):
         load(store)
     assert load(store, accept_loss=True).length == 4
 

@@ -305,7 +305,7 @@ def test_a_tail_that_was_shown_and_is_cut_is_compared_with_what_cut_it(
                 assert len(found) >= 200_000
         errors = [row.error for row in follower.failures._rows.values()]
         assert (len(found), len(errors)) == ((300_000, 0) if same else (200_000, 1))
-        assert same or f"which cuts {e(1, 0)}, and differs from the bytes adopted" in errors[0]
+        assert same or f"in the middle of {e(1, 0)}, and differs from the bytes adopted" in errors[0]
 
 
 def test_an_idle_last_chunk_is_there_at_once_and_a_busy_one_is_named(tmp_path: Path) -> None:
