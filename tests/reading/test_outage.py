@@ -69,8 +69,8 @@ async def test_a_read_tries_again_until_the_tier_answers(store: TestStore, stora
     ("error", "url", "why"),
     [
         (DOWN, "http://cold", "cannot reach http://cold"),
-        (None, "http://cold", "no answer from memory: at http://cold yet"),
-        (None, None, "no answer yet"),
+        (None, "http://cold", "no response from memory: at http://cold yet"),
+        (None, None, "no response yet"),
     ],
 )
 async def test_the_operator_is_told_once_of_all_reads_that_wait_long(

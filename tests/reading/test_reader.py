@@ -202,7 +202,7 @@ async def test_open_handles_through_a_truncation(store: TestStore) -> None:
         for offset in range(0, 800_000, 50_000):
             assert await right_or_stale(handle, offset, DATA[offset : offset + 1000])
         fresh = reader.open(store.segment("s").id)
-        with pytest.raises(Fenced, match="begins at 800000 now"):
+        with pytest.raises(Fenced, match="starts at 800000 now"):
             await fresh.read(690_000, 1000)
         fresh.close()
 

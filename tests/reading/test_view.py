@@ -194,7 +194,7 @@ def test_a_head_cut_after_a_read_began_is_stale(store: TestStore, seal: bool) ->
     if seal:
         assert view.layout(0).holds(0)  # it is read as it was opened: the chunk is still there
         return
-    with pytest.raises(Fenced, match="begins at 5 now"):
+    with pytest.raises(Fenced, match="starts at 5 now"):
         view.layout(0)
 
 
@@ -216,9 +216,9 @@ async def test_a_handle_outlives_a_cut_between_its_refresh_and_its_look_up(
                 return wanted
 
             monkeypatch.setattr(SegmentView, "clamp", cut_after)
-            with pytest.raises(Fenced, match="begins at 131072 now"):
+            with pytest.raises(Fenced, match="starts at 131072 now"):
                 await handle.read(0, 10)
-            with pytest.raises(Fenced, match="begins at 131072 now"):
+            with pytest.raises(Fenced, match="starts at 131072 now"):
                 await handle.read(2 * CHUNK_64K - 1, 10)
             assert bytes(await handle.read(2 * CHUNK_64K, 10)) == data[:10]
             assert bytes(await handle.read(len(data) - 1, 10)) == data[-1:]

@@ -90,7 +90,7 @@ def test_a_position_at_every_edge(store: TestStore, row: str) -> None:
 def test_positions_in_none_of_the_ledgers_are_refused(store: TestStore, position: Position) -> None:
     names = topic(store, 1, last=5)
     ledger_id = position.ledger_id or number(names[0])
-    with pytest.raises(InvalidRequest, match="is not in t|t has no ledger"):
+    with pytest.raises(InvalidRequest, match=r"is not in t|t has no ledger"):
         prefix(store, ledger_id, position.entry_id)
     assert offloaded(store, names) == [False, False]
 
