@@ -83,7 +83,7 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         return False
     before = store.journal.published_sequence
     if entry.changes and entry.first_sequence > before + 1:
-        raise DataLoss(f"it begins at change {entry.first_sequence}, {before} was the last")
+        raise DataLoss(f"gap: expected change {before + 1}, found {entry.first_sequence}")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
     if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
         raise DataLoss("the sequence numbers of its changes are not consecutive")
