@@ -150,7 +150,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
     "credentials": ({"secretKey": "x"}, "the option secretkey is refused: options appear in logs and plans; "),
     "encoding": ({"encoding": "utf-16"}, "line splitting does not support the encoding utf-16; "),
     "tail": ({"tail": "error"}, "segment t/lf: [0-9]+ bytes are only in the store's directory; set the"),
-    "priority": ({"readPriority": "offloaded-only"}, "are not in the cold tier, and the read priority"),
+    "priority": ({"readPriority": "offloaded-only"}, "are not in the cold tier, but the read priority"),
     "missing": ({"ignoreMissingFiles": "true"}, "ignoreMissingFiles is not supported: a truncated table"),
     "no path": ({"path": ""}, "no input path given; use load.PATH.; in SQL, OPTIONS .path 'PATH'. or WITH"),
     "zone": ({"timeZone": "Mars"}, "invalid value 'Mars' for option timeZone; expected a time zone, like Europe"),

@@ -134,7 +134,7 @@ def test_many_open_segments_share_one_limit_of_memory(
 @pytest.mark.parametrize(
     ("schema", "options", "refusal"),
     [
-        ("value, x", {}, "one column, value, besides segment or keyColumn, not value, x"),
+        ("value, x", {}, "need a column value and maybe segment or keyColumn, not value, x"),
         ("segment", {}, "not none"),
         ("value: long", {}, "the column value is bigint, not string or binary"),
         ("content", {"type": "bytes"}, "the column content is string, not binary"),
@@ -142,18 +142,18 @@ def test_many_open_segments_share_one_limit_of_memory(
         ("value, key", {"keyColumn": "other"}, "no column other, which is set as keyColumn"),
         ("value", {"type": "entries"}, "rows of type entries cannot be written"),
         ("value", {"lineSep": ""}, "lineSep is empty"),
-        ("value", {"type": "bytes", "lineSep": "x"}, "no lineSep"),
-        ("value", {"path": "b"}, "name two"),
+        ("value", {"type": "bytes", "lineSep": "x"}, "lineSep is not supported"),
+        ("value", {"path": "b"}, "specify different directories"),
         ("value", {"endpointUrl": "http://x"}, "endpointUrl is only for reads by URL"),
         ("value", {"store": "s3://bucket/prefix"}, "s3://bucket/prefix is a URL"),
         ("value", {"into": "s3://bucket/prefix"}, "s3://bucket/prefix is a URL"),
         ("value", {"into": "a/../b"}, "'..' cannot be part"),
         ("value", {"txnAppId": "a"}, "txnVersion is missing"),
         ("value", {"txnVersion": "1"}, "txnAppId is missing"),
-        ("value", {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion is '-1'"),
+        ("value", {"txnAppId": "a", "txnVersion": "-1"}, "invalid value '-1' for option txnVersion"),
         ("value", {"txnAppId": "", "txnVersion": "1"}, "txnAppId has 0 bytes"),
         ("value", {"seal": "perhaps"}, "invalid value 'perhaps' for option seal"),
-        ("value", {"linesep2": "x"}, "no option linesep2"),
+        ("value", {"linesep2": "x"}, "unknown option linesep2"),
     ],
 )
 def test_what_cannot_be_written_is_refused(schema: str, options: dict[str, str], refusal: str) -> None:
@@ -246,9 +246,9 @@ def test_a_write_chooses_how_durable_it_has_to_be(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("present", "refused"),
     [
-        ((4, 0), "reading a stream by name needs PySpark 4.2, and this is"),
-        ((4, 1), "reading a stream by name needs PySpark 4.2, and this is"),
-        ((4, 0), "writing a stream by name needs PySpark 4.1, and this is"),
+        ((4, 0), "reading a stream by name needs PySpark 4.2; installed is"),
+        ((4, 1), "reading a stream by name needs PySpark 4.2; installed is"),
+        ((4, 0), "writing a stream by name needs PySpark 4.1; installed is"),
     ],
 )
 def test_an_older_spark_is_told_what_a_stream_needs(
