@@ -17,11 +17,14 @@ NOT_YET = {ROOT / "docs/benchmarks.md"}
 """In another language than this one so far."""
 PAGES = [page for page in MANUAL if page not in NOT_YET]
 
-WINGS = ("base", "engine", "reading", "mount", "tiering", "upkeep", "app")
+WINGS = ("base", "engine", "reading", "mount", "tiering", "upkeep", "app", "faces", "pipeline")
 """Wings whose messages, remedies, log lines and descriptions are in plain English."""
 STORED = {
     "linked anew",
     "taken back",
+    "left out",
+    "repair=mend remedy",
+    "mended lost_bytes left",
     "an owner of this tierfs store began this epoch; leave this object here",
 }
 """Texts that other programs may compare: values of JSON, and the content of objects."""

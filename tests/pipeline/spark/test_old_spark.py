@@ -18,7 +18,7 @@ PLACE = {"store": "/srv/store", "path": "logs"}
 
 def test_a_spark_without_sources_in_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "SPARK", (3, 5))
-    needs = r"needs PySpark 4\.0, and this is .*upgrade PySpark"
+    needs = r"needs PySpark 4\.0; installed is .*upgrade PySpark"
     with pytest.raises(TierfsException, match=needs):
         ours.register(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="tierfs pipeline needs PySpark 4"):
