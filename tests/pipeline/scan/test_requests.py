@@ -21,13 +21,14 @@ from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import MIB, LocationId, ObjectId, ReadPriority, SegmentId, Tier
 from tierfs.engine.chunkstore.link import RANGE_BYTES, Link
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS as OBJECTS_TABLE
-from tierfs.pipeline.scan import extents, task_patience
+from tierfs.pipeline.scan import task_patience
 from tierfs.pipeline.scan.buffers import REQUEST_BYTES, Buffers
 from tierfs.pipeline.scan.fetching import ScanFetcher, ScannedLedger, ScanSource
 from tierfs.pipeline.scan.in_flight import (
@@ -206,12 +207,12 @@ class Counting(Wrapped):
 @pytest.fixture
 def spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[app.Store]:
     """A cold segment in four objects, each read by several requests."""
-    connect = extents.connect
+    shared = Place.shared
 
-    def counted(*some: Any) -> ChunkStorage:
-        return Counting(connect(*some))
+    def counted(place: Place, *some: Any, **more: Any) -> ChunkStorage:
+        return Counting(shared(place, *some, **more))
 
-    monkeypatch.setattr(extents, "connect", counted)
+    monkeypatch.setattr(Place, "shared", counted)
     name = f"store-{request.node.name}"  # connections of a process outlive the test, and know a store by its path
     with store_of(tmp_path / name, chunk_bytes=MIB, object_bytes=MIB) as opened:
         fill(opened, LINES, cold_bytes=len(LINES), seal=True)
