@@ -88,7 +88,7 @@ def test_a_command_ends_at_its_deadline_and_says_how_to_go_on(
     done = run("append", "s", store=store, stdin=b"late,", check=False)
     assert gate.held_up, "no request was held up"
     assert (done.code, "no answer within 2s (ack.deadline_s)" in done.err) == (11, True), done
-    assert ("nothing was appended to s" in done.err, "the bytes 7 to 12 of s are stored" in done.err) == (
+    assert ("nothing was appended to s" in done.err, "the bytes 7 to 12 of s were uploaded" in done.err) == (
         not is_in,
         is_in,
     )

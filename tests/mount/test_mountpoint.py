@@ -83,7 +83,7 @@ def test_a_mount_that_is_bound_elsewhere_stays_there(store: Path, tmp_path: Path
     with serving(store, tmp_path / "mnt"):
         subprocess.run(["mount", "--bind", tmp_path / "mnt", tmp_path / "bound"], check=True)
         done = tierfs("umount", tmp_path / "mnt", check=False)
-        assert (done.code, f"it is mounted at {tmp_path}/bound too" in done.err) == (0, True), done
+        assert (done.code, f"it is still mounted at {tmp_path}/bound" in done.err) == (0, True), done
         assert tierfs("cat", tmp_path / "bound/s").out == "bytes"
         tierfs("umount", tmp_path / "bound")
 

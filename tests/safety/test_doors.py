@@ -296,7 +296,7 @@ def test_a_chunk_file_has_the_form_of_a_name_to_its_end(tmp_path: Path, behind: 
 def test_a_store_that_others_can_write_is_not_opened(tmp_path: Path, place: str, mode: int) -> None:
     (tmp_path / "store/metadata").mkdir(parents=True)
     (tmp_path / place).chmod(mode)
-    with refused(mode != 0o755, PermissionDenied, "by others"):
+    with refused(mode != 0o755, PermissionDenied, "by other users"):
         store_paths.require_trusted(tmp_path / "store")
 
 

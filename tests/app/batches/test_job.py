@@ -96,7 +96,7 @@ def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore,
     assert driver.jobs.abort(plan.job) == 0
     store.settle()
     assert uploads(store) == set()
-    with pytest.raises(GivenUp, match="was given up"):
+    with pytest.raises(GivenUp, match="was abandoned"):
         driver.commit(plan, uploaded)
     with pytest.raises(GivenUp):
         driver.commit(plan, [])

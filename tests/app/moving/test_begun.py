@@ -311,9 +311,9 @@ def test_a_process_that_outlives_the_switch_begins_nothing_in_the_place_before(
     tier.require_ours()  # which holds for a moment
     switch(store)
     left = {stored.name for stored in cold.inner.list("")}
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         jobs.begin("out")
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         objects.make(store.metadata, tier, Nothing(store))
     assert {stored.name for stored in cold.inner.list("")} == left
     require_all_there(store, target)
@@ -327,7 +327,7 @@ def test_a_write_that_was_begun_before_the_switch_is_given_up_by_that_name(
     uploaded = driver.upload(plan, {"out/1": b"abc"})
     switch(store)
     store.cold = KeptOpen(target.inner)
-    with pytest.raises(GivenUp, match="was given up"):
+    with pytest.raises(GivenUp, match="was abandoned"):
         Driver(store).commit(plan, uploaded)
 
 

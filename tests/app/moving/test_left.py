@@ -242,9 +242,9 @@ def test_no_process_puts_a_slot_behind_the_note(scripted: TestStore, cold: Scrip
     switch(scripted)
     slots = {stored.name for stored in cold.inner.list("journal/")}
     scripted.append("later", b"later", seal=True)
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         late.publish()
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         late.require_ownership()
     assert {stored.name for stored in cold.inner.list("journal/")} == slots
     with scripted.metadata.read() as txn:
@@ -290,7 +290,7 @@ def test_a_late_process_of_the_store_itself_does_not_fence_it(scripted: TestStor
     switch(scripted)
     other = look_for_other(cold, record)
     assert other is not None
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         fenced_by(scripted.metadata, cold, other)
     with scripted.metadata.read() as txn:
         assert not txn.store.journal.fenced_by_epoch

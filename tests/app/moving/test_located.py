@@ -146,7 +146,7 @@ def test_work_of_one_place_ends_with_it(opened: Store, change: Change) -> None:
         lambda: unused.put("segments/x", BufferSource(b"x")),
         pinned.present,
     ):
-        with pytest.raises(Conflict, match="another address"):
+        with pytest.raises(Conflict, match="the address of the cold tier has changed"):
             call()
 
 
@@ -156,7 +156,7 @@ def test_the_owner_of_a_place_that_was_left_fences_nobody(opened: Store, tmp_pat
     storage = opened.locations.at(location)
     storage.connection()
     copy(opened.path, tmp_path / "nas")
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         fenced_by(opened.metadata, storage, OtherOwner("journal/x", 9, "a", Fencer()))
     with opened.metadata.read() as txn:
         assert txn.store.journal.fenced_by_epoch == 0

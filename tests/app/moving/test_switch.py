@@ -235,7 +235,7 @@ def test_an_upload_to_the_place_before_is_not_linked(store: TestStore, cold: Scr
     store.append("s2", DATA[:8], seal=True)
 
     cold.do("put", lambda: rename(store), when=When.AFTER, of="segments/s2")
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         store.offload("s2")
     assert not store.layout("s2").chunks(Tier.COLD)
     assert store.read("s2") == DATA[:8]
@@ -252,7 +252,7 @@ def test_an_entry_for_the_place_before_is_written_to_the_new_one(
 
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/")
     publisher = Publisher(store.metadata, cold)
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         publisher.publish()
     with store.metadata.read() as txn:
         before = txn.store.journal.next_slot
@@ -266,7 +266,7 @@ def test_a_bucket_under_another_address_has_the_entry_already(store: TestStore, 
     store.append("s2", DATA, seal=True)
 
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/")
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         Publisher(store.metadata, cold).publish()
     assert Publisher(store.metadata, cold).publish() == 2
     store.elsewhere = cold
@@ -275,7 +275,7 @@ def test_a_bucket_under_another_address_has_the_entry_already(store: TestStore, 
 
 def test_a_checkpoint_in_the_place_before_does_not_count(store: TestStore, cold: ScriptedStorage) -> None:
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/checkpoint")
-    with pytest.raises(Conflict, match="another address"):
+    with pytest.raises(Conflict, match="the address of the cold tier has changed"):
         store.cold_work().checkpointer.checkpoint()
     with store.metadata.read() as txn:
         assert txn.store.journal.checkpoint_slot == 0

@@ -160,7 +160,7 @@ def test_options_take_the_same() -> None:
         assert Size().convert(text, None, None) == size
     for text, seconds in DURATIONS.items():
         assert Duration().convert(text, None, None) == seconds
-    with pytest.raises(click.BadParameter, match="from 100ms"):
+    with pytest.raises(click.BadParameter, match="between 100ms"):
         Duration(0.1).convert("99ms", None, None)
 
 

@@ -171,7 +171,7 @@ def test_a_server_without_descriptors_rests_and_goes_on(path: Path) -> None:
         held = len(list(Path(f"/proc/{served.pid}/fd").iterdir()))
 
         def refusals() -> int:
-            return sum(file.read_text().count("no connection is accepted") for file in (path / "log").iterdir())
+            return sum(file.read_text().count("no connections are accepted") for file in (path / "log").iterdir())
 
         with ExitStack() as stack:
             resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (held + 5, before[1]))

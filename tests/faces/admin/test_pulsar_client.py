@@ -83,7 +83,7 @@ def test_an_offload_by_size_with_its_status(tool: PulsarAdmin, rgw_bucket: Bucke
             assert begun.text == f"Offload triggered for {TOPIC} for messages before 2:0:-1\n"
             assert run(f"topics offload-status {TOPIC}").text == "Offload is currently running\n"
             second = run(f"topics offload --size-threshold 1000 {TOPIC}")
-            assert (second.code, "an offload of public/default/topic runs" in second.text) == (1, True)
+            assert (second.code, "an offload of public/default/topic is already running" in second.text) == (1, True)
             gate.open()
             assert run(f"topics offload-status --wait-complete {TOPIC}").text == "Offload was a success\n"
 

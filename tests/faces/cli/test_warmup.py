@@ -149,7 +149,7 @@ def test_an_object_that_is_missing_is_told(counted: tuple[app.Store, Counted]) -
 def test_a_cold_tier_that_goes_down_on_the_way(counted: tuple[app.Store, Counted]) -> None:
     store, cold = counted
     cold.fail_after = SIZE
-    with pytest.raises(Unavailable, match="does not answer"):
+    with pytest.raises(Unavailable, match="does not respond"):
         warm(store, "d")
     fetched, cold.fail_after = cold.read_bytes, None
     report = warm(store, "d")
@@ -160,7 +160,7 @@ def test_a_cold_tier_that_goes_down_on_the_way(counted: tuple[app.Store, Counted
 
 def test_a_cache_disk_without_room(store: Path, small_disk: Path) -> None:  # noqa: F811
     switch_on(store, 1000, f'cache_directory = "{small_disk}/cache"')
-    refused(fails("warmup", "d", store=store), 28, "has no room", "read.cache_directory")
+    refused(fails("warmup", "d", store=store), 28, "has no space", "read.cache_directory")
 
 
 def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:

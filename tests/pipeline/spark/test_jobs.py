@@ -130,7 +130,7 @@ def test_errors_of_tasks_and_plans_arrive_as_they_were(
         ("nope", Exporting(), NotFound, "nope does not exist"),
         ("small", Exporting(partition_by=("day",)), InvalidRequest, "no column day"),
         ("small", Exporting(unbatch=True), InvalidRequest, "--unbatch is only for entries"),
-        ("small", Exporting(if_there=IfThere.APPEND), InvalidRequest, "needs a name"),
+        ("small", Exporting(if_there=IfThere.APPEND), InvalidRequest, "needs a run name"),
     )
     for path, how, error, message in refusals:
         with pytest.raises(error, match=message):
@@ -199,7 +199,7 @@ def test_an_export_that_was_killed_is_finished_by_its_repeat(
         again = export(spark, str(scrub_store.path), ["text"], str(target), how)
         assert again.summary["repeated"]
     assert spark.read.parquet(str(target)).count() == len(there)
-    with pytest.raises(AlreadyExists, match="a run of this name that exported text in its own way"):
+    with pytest.raises(AlreadyExists, match="a run of this name that exported text with other options"):
         export(spark, str(scrub_store.path), ["small"], str(target), how)
     export(spark, str(scrub_store.path), ["text"], str(target), Exporting(if_there=IfThere.OVERWRITE))
     assert spark.read.parquet(str(target)).count() == len(lines)

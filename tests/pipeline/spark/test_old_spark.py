@@ -40,16 +40,16 @@ READS = {
 
 @pytest.mark.parametrize(("name", "remedy"), READS.items())
 def test_an_unknown_option_of_a_batch(name: str, remedy: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"no option {name}") as caught:
+    with pytest.raises(InvalidRequest, match=f"unknown option {name}") as caught:
         ReadOptions.of({**PLACE, name: "1"})
     assert (caught.value.remedy or "").startswith(remedy)
 
 
 def test_an_unknown_option_of_a_stream_and_of_a_write() -> None:
-    with pytest.raises(InvalidRequest, match="no option maxOffsetsPerTrigger") as caught:
+    with pytest.raises(InvalidRequest, match="unknown option maxOffsetsPerTrigger") as caught:
         StreamOptions.of({**PLACE, "maxOffsetsPerTrigger": "10"})
     assert caught.value.remedy == "use maxBytesPerTrigger"
-    with pytest.raises(InvalidRequest, match="no option charset") as caught:
+    with pytest.raises(InvalidRequest, match="unknown option charset") as caught:
         WriteOptions.of({**PLACE, "charset": "latin-1"})
     assert (caught.value.remedy or "").startswith("known: "), "a write has no encoding"
 

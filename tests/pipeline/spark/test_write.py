@@ -94,7 +94,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, store: store.Sto
     """Of a segment in several tasks, and of a task that fails; what can be refused is, before tasks start."""
     scattered = lines(spark).withColumn("segment", F.lit("web"))
     failing = lines(spark).select(F.when(F.col("value") == LINES[-1], F.raise_error(F.lit("bad row"))).otherwise("x"))
-    refusal = r"several tasks have rows of segment out/web, .*repartition\('segment'"
+    refusal = r"several tasks have rows of segment out/web; .*repartition\('segment'"
     for table, message in ((scattered, refusal), (failing.toDF("value"), "bad row")):
         with pytest.raises(PySparkException, match=message):
             writer(table, store).save("out")

@@ -36,7 +36,7 @@ def test_a_place_is_recognised_by_names_that_nobody_else_gives(
 ) -> None:
     theirs = place(tmp_path / "theirs", "a.log", name)
     done = tierfs("adopt", theirs, "--into", "in", "--dry-run", store=store, check=False)
-    assert f"adopting as {kind}, by the names" in done.err
+    assert f"adopting as {kind}, detected by names" in done.err
 
 
 def test_what_is_said_is_not_recognised(tmp_path: Path, store: Path) -> None:

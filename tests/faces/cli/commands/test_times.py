@@ -139,9 +139,9 @@ def test_directories_that_are_no_topics(store: Path, topic: str) -> None:
     for words, said in (
         (("ledger", "read", "in", "--since", "1h"), "in has no ledgers"),
         (("ledger", "read", topic, "--from", "3"), "--from and --to are ids of entries in a single ledger"),
-        (("ledger", "read", "text", "--since", "1h"), "are not Pulsar's, so that they have no times"),
+        (("ledger", "read", "text", "--since", "1h"), "are not Pulsar's, so they have no times"),
         (("info", "in", "--at", "1h"), "in has no entries of ledgers"),
-        (("info", "text", "--at", "1h"), "are not Pulsar's, so that they have no times"),
+        (("info", "text", "--at", "1h"), "are not Pulsar's, so they have no times"),
         (("info", topic), "is a directory, not a segment"),
     ):
         refused = tierfs(*words, store=store, check=False)
