@@ -94,7 +94,7 @@ def test_a_command_ends_at_its_deadline_and_says_how_to_go_on(
     )
     gate.open()
     if is_in:
-        assert "go on at 12" in done.err
+        assert "--expect-offset 12" in done.err
         assert run("append", "s", "--expect-offset", 7, store=store, stdin=b"late,", check=False).code == 8
     else:
         run("append", "s", "--expect-offset", 7, store=store, stdin=b"late,")

@@ -59,7 +59,7 @@ def test_stores_by_url_option_and_environment(
     assert linked.cat_file(f"{store.path}/logs/web") == fs.cat_file(f"{tmp_path}/link/logs/web") == b"123"
     assert linked._connected() is fs._connected()
     monkeypatch.delenv("TIERFS_STORE")
-    for at, message in (("/nowhere", "is not a tierfs store; create one with"), (None, "no store is given; set the option store")):
+    for at, message in (("/nowhere", "is not a tierfs store; create one with"), (None, "no store is given; set")):
         fs = TierfsFileSystem(store=at)
         for ask_for in (fs.ls, fs.info, fs.exists, fs.open):
             with pytest.raises(OSError, match=message):

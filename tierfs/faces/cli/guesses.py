@@ -87,7 +87,7 @@ _MEANT: Mapping[str, str] = {
     "sync": "tierfs offload, which copies bytes to the cold tier, or tierfs ingest PATH..., which copies files in",
     "tag": "tags of cold objects: tierfs config cold.tags=NAME=VALUE",
     "tail": "tierfs cat -f SEGMENT",
-    "tierfs": "leave out the second tierfs",
+    "tierfs": "omit the second tierfs",
     "topics": "tierfs ls",
     "touch": "tierfs append SEGMENT </dev/null",
     "trash": "tierfs ls --removed",

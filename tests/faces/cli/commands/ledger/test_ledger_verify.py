@@ -141,7 +141,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], tuple[int, str], str]] = {
         "has format version 12346",
     ),
     "no rows": (forget_rows, DAMAGED, "is in the object, but not in the store"),
-    "swapped lengths": (lambda store: change_row(store, swapped), DAMAGED, "entries 2492 to 2999 are not at the position"),
+    "swapped lengths": (lambda store: change_row(store, swapped), DAMAGED, "2492 to 2999 are not at the position"),
     "a moved row": (
         lambda store: change_row(store, lambda run: replace(run, stored_offset=run.stored_offset + 1)),
         DAMAGED,
