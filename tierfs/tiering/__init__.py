@@ -1,11 +1,13 @@
-"""Move bytes between the tiers: plan, offload, pack, consolidate, evict.
+"""Move bytes between the tiers: plan, offload, pack, consolidate, evict; and end them.
 
-`changed_segments` tells what changed, for mounts too; `snapshot` and `candidates` read it, and `policy` and `planner`
-turn it into actions with pure functions, kept current segment by segment. Each action is one repeatable task: `offload`
-makes one object of neighbouring chunks, `packing` one of the chunks of many segments, `consolidate` one of neighbouring
-cold ranges, and `repack` moves the live chunks out of a mostly dead pack. `evict` drops local bytes that are safely
-cold.
-
-Crash order: intent, object, verification, commit; an intent without a commit becomes garbage. Only the holder of the
-store runs these tasks, and never after it was fenced. `ledgers` does the same for ledgers.
+Comes in: policies, and the segments that changed. Goes out: cold objects with their rows, and freed local bytes. It
+never runs without the holder's lock, and never after the store was fenced.
+Crash order of each task: intent, object, verification, commit; an intent without a commit becomes garbage.
+`changed_segments` finds what changed, `snapshot` and `candidates` read it, and `policy` and `planner` turn it into
+actions with pure functions. Each action is one repeatable task: `offload` makes one object of adjacent chunks,
+`consolidate` one of adjacent cold ranges, `relocate` moves the live bytes of a mostly dead object, `evict` drops
+local bytes that are safely cold.
+Rooms: `packs` (one object for chunks of many segments), `ledgers` (the same for ledgers), `garbage` (what nothing
+refers to), `backup` (dumps of the metadata), `adoption` (objects of other writers).
+Open `planner` first.
 """
