@@ -17,7 +17,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
-from tierfs.app.setup import place
+from tierfs.app.setup import place_change
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.setup.store_directory import replace_settings
 from tierfs.base.bytes.progress import unseen
@@ -109,8 +109,8 @@ def made(tmp_path: Path) -> Iterator[app.Store]:
 def test_an_empty_directory_does_not_become_the_cold_tier(made: app.Store, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(WrongColdTier):
-        place.change(made.metadata, StorePaths(made.path), Settings().cold, {"url": str(tmp_path / "empty")})
-    assert place.of_store(made.metadata, "x").url == "file:cold"
+        place_change.change(made.metadata, StorePaths(made.path), Settings().cold, {"url": str(tmp_path / "empty")})
+    assert place_change.of_store(made.metadata, "x").url == "file:cold"
 
 
 def test_settings_are_never_cut_in_place_though_an_init_was_killed(made: app.Store) -> None:
@@ -154,7 +154,7 @@ def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
     monkeypatch.setattr(app.Store, "connect_to", connect)
     with refused(flips, DataLoss, "differs between"):
         move(made, {"url": str(tmp_path / "nas")}, unseen)
-    assert (place.of_store(made.metadata, "x").url == "file:cold") is flips
+    assert (place_change.of_store(made.metadata, "x").url == "file:cold") is flips
 
 
 @pytest.mark.parametrize(("mode", "is_theirs"), [(0o600, False), (0o640, False), (0o604, False), (0o600, True)])

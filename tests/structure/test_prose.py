@@ -34,7 +34,7 @@ from tests.structure.prose import (
     tables,
     too_many,
 )
-from tierfs.app.setup.place import KEYS as PLACE_KEYS
+from tierfs.app.setup.place_settings import KEYS as PLACE_KEYS
 from tierfs.base.options import policy, settings, store_toml
 from tierfs.base.options.policy import Policy
 from tierfs.base.system.metrics import MetricName

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tierfs.app.setup import place, store_directory
+from tierfs.app.setup import place_change, store_directory
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import osio
@@ -92,7 +92,7 @@ def dump_segment(store: Store, name: str, report: OnProgress = unseen) -> Segmen
 
     Raises Conflict while the cold tier gets another place: no record names a dump, so a move would not miss it.
     """
-    with place.changing(store.paths, store.clock):
+    with place_change.changing(store.paths, store.clock):
         with store.metadata.read() as txn:
             record = txn.store
         store_ownership.require_owner(record)

@@ -15,7 +15,7 @@ import trio
 
 from tierfs.app import fill_cache
 from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload
-from tierfs.app.setup import place
+from tierfs.app.setup import place_settings
 from tierfs.app.store import Store, open_store
 from tierfs.base.options import settings
 from tierfs.base.system import processes
@@ -135,7 +135,7 @@ def _ask(storage: ChunkStorage) -> None:
 def described_settings(store: Store) -> str:
     """Return the current settings, as `tierfs config` prints them."""
     loaded = settings.load_with_origins(store.paths.settings, os.environ)
-    return "\n".join([*place.lines(store.cold_location), settings.lines(loaded), ""])
+    return "\n".join([*place_settings.lines(store.cold_location), settings.lines(loaded), ""])
 
 
 def control_files(

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tierfs.app.setup import place
+from tierfs.app.setup import place_change
 from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.store import Store
@@ -57,13 +57,13 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
     Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
     in a store that may not change, and what the storages raise; then the cold tier is where it was.
     """
-    before = place.of_store(store.metadata, "move")
+    before = place_change.of_store(store.metadata, "move")
     with store.metadata.read() as txn:
         store_ownership.require_owner(txn.store)
-    after = place.moved(before, wanted)
+    after = place_change.moved(before, wanted)
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
         raise InvalidRequest(f"the cold tier is already at {policies.told(before)}")
-    with place.changing(store.paths, store.clock):
+    with place_change.changing(store.paths, store.clock):
         with ExitStack() as stack:
             bare = stack.enter_context(closing(_connected(store, after)))
             is_marked = _is_marked(store, after, bare)
@@ -93,7 +93,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
 
 def _connected(store: Store, after: LocationRecord) -> ChunkStorage:
     try:
-        return place.connected(after, store.path, store.settings.cold)
+        return place_change.connected(after, store.path, store.settings.cold)
     except NotFound as exc:
         raise NotFound(str(exc), remedy="create the directory, or mount its disk, first") from exc
 

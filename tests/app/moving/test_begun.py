@@ -26,7 +26,7 @@ from tests.tiering.test_objects import Nothing
 from tests.tiering.test_repack import POLICY, dying_pack, walk
 from tierfs.app.batches.commit import GivenUp
 from tierfs.app.dump import dump_segment
-from tierfs.app.setup import place
+from tierfs.app.setup import place_change
 from tierfs.app.store import Store, open_store
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words.errors import Conflict, NotFound, TierfsError, Unavailable, WrongColdTier
@@ -357,7 +357,7 @@ def link(store: Store, *, published: bool) -> None:
 
 
 def change(store: Store, to: Path) -> None:
-    place.change(store.metadata, store.paths, store.settings.cold, {"url": str(to)})
+    place_change.change(store.metadata, store.paths, store.settings.cold, {"url": str(to)})
 
 
 @pytest.mark.parametrize("published", [True, False])
@@ -406,6 +406,7 @@ def test_an_address_is_not_recorded_while_objects_are_made_faster_than_they_are_
 
 def test_no_dump_is_written_to_a_place_that_is_being_left(on_disk: Store) -> None:
     """No record names it, so the copy would not miss it."""
-    with place.changing(on_disk.paths, on_disk.clock), pytest.raises(Conflict, match="changes the cold tier's place"):
+    changing = place_change.changing(on_disk.paths, on_disk.clock)
+    with changing, pytest.raises(Conflict, match="changes the cold tier's place"):
         dump_segment(on_disk, "s")
     assert dump_segment(on_disk, "s").bytes

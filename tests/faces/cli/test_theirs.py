@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tierfs.app.setup import place, theirs
+from tierfs.app.setup import place_settings, theirs
 from tierfs.base.options import policy, settings
 
 PAGE = Path(__file__).parents[3] / "docs/coming-from.md"
-OURS = {*policy.KEYS, *settings.names(), *(f"cold.{key}" for key in place.KEYS)}
+OURS = {*policy.KEYS, *settings.names(), *(f"cold.{key}" for key in place_settings.KEYS)}
 
 
 def test_every_name_leads_to_a_setting_or_a_reason() -> None:

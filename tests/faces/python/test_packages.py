@@ -13,7 +13,7 @@ import pytest
 
 import tierfs
 from tierfs.app import verbs
-from tierfs.app.setup import place
+from tierfs.app.setup import place_change
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import open_store
 from tierfs.base.bytes.checksum import Buffer
@@ -136,7 +136,7 @@ def test_a_secret_in_a_url_is_refused(tmp_path: Path) -> None:
 def test_a_store_moves_to_a_package_s_storage(tmp_path: Path) -> None:
     init_store(tmp_path / "store", ColdChoice(none=True))
     with open_store(tmp_path / "store") as store:
-        done = place.change(store.metadata, store.paths, store.settings.cold, {"url": "kept://there"})
+        done = place_change.change(store.metadata, store.paths, store.settings.cold, {"url": "kept://there"})
         assert done.after.url == "kept://there"
         assert verbs.settle(store) is None
     assert Kept.places["kept://there"].objects

@@ -10,7 +10,7 @@ from tests.simulation.places import COLD, Fate
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.moves import leave_place, require_all_there, settle_place, target_of
 from tests.simulation.world import World
-from tierfs.app.setup import place
+from tierfs.app.setup import place_change
 from tierfs.app.setup.create import ColdChoice
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -34,8 +34,8 @@ def readdress(world: World, arguments: Arguments) -> None:
         _retag(target.inner, f"-{len(world.done)}")
     world.moving = url, target
     world.places.add(url, target.inner)
-    with patch.object(place, "locate", _located):  # it knows no places in memory
-        place.change(store.metadata, store.paths, COLD, {"url": url})
+    with patch.object(place_change, "locate", _located):  # it knows no places in memory
+        place_change.change(store.metadata, store.paths, COLD, {"url": url})
     settle_place(world)
     require_all_there(world)
 

@@ -153,9 +153,9 @@ def _setting_names() -> frozenset[str]:
 
 
 def _place_names() -> frozenset[str]:
-    from tierfs.app.setup import place
+    from tierfs.app.setup import place_settings
 
-    return frozenset(_PLACE + key for key in place.KEYS)
+    return frozenset(_PLACE + key for key in place_settings.KEYS)
 
 
 def _show_policies(session: Session, asked: Asked) -> None:
@@ -213,7 +213,7 @@ def _show_settings(session: Session, asked: Asked) -> None:
 
     The origin is default, file (store.toml) or environment; of the place it is the store.
     """
-    from tierfs.app.setup import place
+    from tierfs.app.setup import place_settings
 
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
@@ -225,8 +225,8 @@ def _show_settings(session: Session, asked: Asked) -> None:
             _warn_of_overridden(session, store)
     except (DataLoss, NotFound) as exc:
         session.warn(f"cannot read the address of the cold tier: {exc}")
-    data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(location).items()}
-    lines = [*place.lines(location), *settings.lines(loaded).splitlines()]
+    data |= {name: {"value": value, "origin": "store"} for name, value in place_settings.parts(location).items()}
+    lines = [*place_settings.lines(location), *settings.lines(loaded).splitlines()]
     if asked.names:
         data = {name: data[name] for name in asked.names}
         lines = [line for line in lines if line.partition(" = ")[0] in asked.names]
@@ -283,10 +283,10 @@ def _warn_of_overridden(session: Session, store: Store) -> None:
 
 
 def _move_place(session: Session, changes: Mapping[str, str]) -> None:
-    from tierfs.app.setup import place
+    from tierfs.app.setup import place_change
 
     with session.open_store() as store:
-        moved = place.change(store.metadata, store.paths, store.settings.cold, changes)
+        moved = place_change.change(store.metadata, store.paths, store.settings.cold, changes)
     before, after = moved.before, moved.after
     data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
     session.done(data, f"cold tier: {policies.told(after)}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tierfs.app.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate
+from tierfs.app.setup.place_settings import KEYS
 from tierfs.base.options.config import ColdSettings
-from tierfs.base.options.settings import as_toml
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, TierfsError, no_cold_tier
@@ -34,9 +34,6 @@ from tierfs.tiering.relocate import TierVersion, record_place
 from tierfs.upkeep.holder.lock import HeldElsewhere, Hold
 
 log = logging.getLogger(__name__)
-
-# Parts of a place, by the names of the fields of its record. Empty text stands for the default.
-KEYS = ("url", "endpoint_url", "region", "profile")
 
 _S3_PREFIX = "s3://"
 
@@ -67,16 +64,6 @@ def _now(metadata: MetadataStore) -> LocationRecord | None:
     with metadata.read() as txn:
         location_id = txn.store.cold_location_id
         return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}") if location_id else None
-
-
-def parts(place: LocationRecord | None) -> dict[str, str]:
-    """Return the parts of a place by their names as settings, like `cold.url`; none for none."""
-    return {} if place is None else {f"cold.{key}": getattr(place, key) for key in KEYS}
-
-
-def lines(place: LocationRecord | None) -> list[str]:
-    """Format the parts of a place as settings are shown."""
-    return [f"{name} = {printable(as_toml(str, value))}  (store)" for name, value in parts(place).items()]
 
 
 def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
