@@ -142,7 +142,7 @@ def is_setting(name: str) -> bool:
 
 def test_settings_that_are_named_exist() -> None:
     sections = "|".join(sorted({name.partition(".")[0] for name in settings.names()}))
-    files = {"admin.sock", "admin.token", "mount.log"}
+    files = {"admin.sock", "admin.token", "mount.log", "mount.tierfs", "mount.fuse"}
     names = named(rf"(?<![\w./-])((?:{sections})\.[a-z][a-z_]*)\b(?![.(])")
     assert missing(names, lambda name: is_setting(name) or name in files) == []
 
@@ -415,7 +415,7 @@ def test_a_command_line_is_read_as_the_program_reads_it(line: str, is_refused: b
 
 
 def test_arguments_are_counted() -> None:
-    assert [too_many(line.split()) for line in ("tierfs mount /mnt", "tierfs mount /srv /mnt", "tierfs rm a b")] == [
+    assert [too_many(line.split()) for line in ("tierfs umount /mnt", "tierfs umount /srv /mnt", "tierfs rm a b")] == [
         False,
         True,
         False,

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ReadPriority
+from tierfs.mount import options_of_others
 
 _FLAGS = ("allow_other", "allow_other_control", "allow_other_owner", "direct_io", "xattr")
 _VALUES = ("uid", "gid", "umask", "read_priority")
-_ALWAYS = frozenset({"ro", "nosuid", "nodev", "noexec", "noatime"})
-_OF_OTHERS = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
-_OF_OTHERS_PREFIX = "x-"
+_REMOUNT = "remount"
 _MAX_UMASK = 0o777
 # The kernel's largest user or group id; one more means "none".
 _MAX_ID = 2**32 - 2
@@ -38,24 +37,48 @@ class MountOptions:
 
 
 def parse_options(text: str) -> MountOptions:
-    """Parse a comma-separated list. Raises InvalidRequest naming an unknown or invalid option."""
+    """Parse a comma-separated list. Raises InvalidRequest naming an unknown or invalid option, with what is meant."""
     options = MountOptions(os.getuid(), os.getgid())
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in items(text):
         options = _with(options, item)
     return options
 
 
-def _with(options: MountOptions, item: str) -> MountOptions:
+def known(text: str) -> str:
+    """Return the list without the options that tierfs does not know, for mount(8)'s `-s` of autofs."""
+    return ",".join(item for item in items(text) if _is_known(item))
+
+
+def items(text: str) -> list[str]:
+    """Return the options of a comma-separated list."""
+    return [part for part in (part.strip() for part in text.split(",")) if part]
+
+
+def _is_known(item: str) -> bool:
     key, _, value = item.partition("=")
-    if item in _ALWAYS or item in _OF_OTHERS or item.startswith(_OF_OTHERS_PREFIX):
+    return options_of_others.is_ignored(item) or item in (*_FLAGS, _REMOUNT) or (key in _VALUES and bool(value))
+
+
+def _with(options: MountOptions, item: str) -> MountOptions:
+    if options_of_others.is_ignored(item):
         return options
     if item in _FLAGS:
         return replace(options, **{item: True})  # type: ignore[arg-type]
-    if item == "rw":
-        raise InvalidRequest("a tierfs mount is read-only; option rw is not supported")
-    if key not in _VALUES or not value:
-        known = ", ".join((*_FLAGS, *(f"{name}=" for name in _VALUES)))
-        raise InvalidRequest(f"unknown mount option {item!r}; tierfs knows {known}")
+    if item == _REMOUNT:
+        raise InvalidRequest(
+            "the options of a mount cannot be changed while it is mounted",
+            remedy="unmount it and mount it again; for settings of the store: tierfs config, then send it SIGHUP",
+        )
+    if not _is_known(item):
+        ours = ", ".join((*_FLAGS, *(f"{name}=" for name in _VALUES)))
+        raise InvalidRequest(
+            f"unknown mount option {item!r}; tierfs knows {ours}", remedy=options_of_others.remedy_for(item)
+        )
+    return _with_value(options, item)
+
+
+def _with_value(options: MountOptions, item: str) -> MountOptions:
+    key, _, value = item.partition("=")
     try:
         if key == "read_priority":
             return replace(options, read_priority=ReadPriority(value))

@@ -100,7 +100,7 @@ tierfs ledger verify public/default/topic
 """,
     "mount": """
 tierfs mount /mnt/logs
-tierfs mount /mnt/logs -o allow_other,uid=1000
+tierfs mount /srv/store /mnt/logs -o allow_other,uid=1000
 tierfs mount -f /mnt/logs    # for systemd
 """,
     "umount": """

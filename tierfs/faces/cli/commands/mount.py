@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from tierfs.base.system import processes
-from tierfs.base.system.store_paths import MOUNT_NAME
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ReadPriority
@@ -16,40 +14,59 @@ from tierfs.faces.cli.options import read_priority_option
 from tierfs.faces.cli.session import Session
 
 _MOUNTPOINT = click.Path(path_type=Path)
+_MOST_PLACES = 2
+
+
+def _store_and_mountpoint(
+    ctx: click.Context, param: click.Parameter, places: tuple[str, ...]
+) -> tuple[str | None, Path]:
+    """Return the store, if it is one of the words, and the mount point."""
+    if len(places) > _MOST_PLACES:
+        raise click.UsageError(f"got unexpected extra argument ({places[_MOST_PLACES]})", ctx)
+    *store, mountpoint = places
+    return (store[0] if store else None), Path(mountpoint).absolute()
 
 
 @command("mount")
-@click.argument("mountpoint", type=_MOUNTPOINT)
+@click.argument("places", nargs=-1, required=True, metavar="[STORE] MOUNTPOINT", callback=_store_and_mountpoint)
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
 @click.option("-o", "options", metavar="OPTIONS", multiple=True, help="Mount options, separated by commas.")
 @read_priority_option
 def mount(
-    session: Session, mountpoint: Path, foreground: bool, options: tuple[str, ...], read_priority: ReadPriority | None
+    session: Session,
+    places: tuple[str | None, Path],
+    foreground: bool,
+    options: tuple[str, ...],
+    read_priority: ReadPriority | None,
 ) -> None:
     """Mount the store as a read-only directory; return when it is ready.
 
+    STORE may be given by --store or TIERFS_STORE instead.
+
     Options: allow_other, allow_other_control, allow_other_owner, direct_io, xattr, uid=, gid=, umask=, read_priority=.
-    Options for other programs, such as nofail, _netdev and x-..., are ignored.
+    Options of mount(8) and other programs, such as rw, nofail, _netdev and x-..., are ignored.
     """
-    store, point = session.require_store_path().absolute(), mountpoint.absolute()
+    source, point = places
+    if source is not None and session.names_store:
+        raise click.UsageError("the store is given twice: as --store and as STORE")
     all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])
     if foreground:
         from tierfs.app.mount import mount_foreground
 
-        mount_foreground(store, point, all_options)
+        mount_foreground(_store(session, source), point, all_options)
         return
-    # Here, and not beside what the daemon runs: a command that starts one imports a fifth of that.
-    from tierfs.app.store import open_store
-    from tierfs.mount import mountpoint as points
-    from tierfs.mount.options import parse_options
+    from tierfs.app.mount_start import start_mount
 
-    any_owner = parse_options(all_options).allow_other_owner
-    points.require_usable(point)
-    with open_store(store, any_owner=any_owner) as opened:
-        paths = opened.paths
-    more = ["-o", all_options] if all_options else []
-    log = processes.start(["--store", str(paths.root), "mount", str(point), "-f", *more], paths.log, MOUNT_NAME)
+    log = start_mount(_store(session, source), point, all_options)
     session.done({"mountpoint": str(point), "log": str(log)}, f"mounted at {printable(str(point))}; log: {log}")
+
+
+def _store(session: Session, source: str | None) -> Path:
+    if source is None:
+        return session.require_store_path().absolute()
+    from tierfs.app.mount_start import store_of_source
+
+    return store_of_source(source)
 
 
 @command("umount")
