@@ -112,7 +112,14 @@ setup(
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={
-        "console_scripts": ["tierfs=tierfs.__main__:main"],
+        "console_scripts": [
+            "tierfs=tierfs.__main__:main",
+            # Of mount(8), by the type in /etc/fstab; umount(8) looks for the type that the kernel shows, fuse.tierfs.
+            "mount.tierfs=tierfs.__main__:mount_helper",
+            "mount.fuse.tierfs=tierfs.__main__:mount_helper",
+            "umount.tierfs=tierfs.__main__:umount_helper",
+            "umount.fuse.tierfs=tierfs.__main__:umount_helper",
+        ],
         "fsspec.specs": ["tierfs=tierfs.faces.fsspec:TierfsFileSystem"],
     },
     classifiers=[

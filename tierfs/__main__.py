@@ -1,4 +1,4 @@
-"""The command `tierfs`, also as `python -m tierfs`."""
+"""The command `tierfs`, also as `python -m tierfs`, and the programs that mount(8) and umount(8) start."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from contextlib import suppress
 from tierfs import __version__
 
 # What this program is called where it was started as one, and not by a function of another.
-_OWN_NAMES = ("tierfs", "__main__.py")
+_OWN_NAMES = ("tierfs", "__main__.py", "mount.tierfs", "mount.fuse.tierfs", "umount.tierfs", "umount.fuse.tierfs")
 _UTF8 = "utf-8"
 _SERVICES = ("mount", "daemon", "admin")
 _VERSION = (["--version"], ["-V"], ["version"])
@@ -15,6 +15,9 @@ _VERSION = (["--version"], ["-V"], ["version"])
 
 def main() -> None:
     """Run the command line and exit."""
+    if _is_of_mount_fuse(sys.argv[1:]):
+        mount_helper()
+        return
     _use_utf8()
     # Scripts ask for the version often, and click takes 50 of the 70 ms (measured). Where the output fails, the
     # command line tells why.
@@ -31,6 +34,22 @@ def main() -> None:
     main()
 
 
+def mount_helper() -> None:
+    """Run mount.tierfs and exit."""
+    _use_utf8()
+    from tierfs.faces.cli.mount_helper import mount
+
+    mount()
+
+
+def umount_helper() -> None:
+    """Run umount.tierfs and exit."""
+    _use_utf8()
+    from tierfs.faces.cli.mount_helper import umount
+
+    umount()
+
+
 def _use_utf8() -> None:
     """Take names of files and words as UTF-8, whatever the locale is: start again in Python's UTF-8 mode (PEP 540).
 
@@ -45,6 +64,12 @@ def _use_utf8() -> None:
     from tierfs.base.system import processes
 
     processes.start_again_in_utf8()
+
+
+def _is_of_mount_fuse(words: list[str]) -> bool:
+    """Return whether mount.fuse3(8) started this program: it has no command, but a store and a directory."""
+    places = words[:2]
+    return len(places) == 2 and all(word.startswith("/") for word in places)
 
 
 def _serves(words: list[str]) -> bool:

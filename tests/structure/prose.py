@@ -39,7 +39,7 @@ VALUE = "VALUE"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _PARAGRAPH = re.compile(r"(?:.+\n?)+")
-_PROGRAM = re.compile(r"(?<![\w./'=-])tierfs(?= )")
+_PROGRAM = re.compile(r"(?<![\w./'=-])(?<!mount -t )tierfs(?= )")
 _SHELL = re.compile(r"[;|&()<>#]+")
 _ORDER = re.compile(r"(?:^|[:(`]\s*|\b(?:run|see|with|by) )tierfs (?=[\w…-])")
 _SENTENCE = re.compile(r"[;,`'\"()|#\n]|[:.](?:\s|$)")

@@ -64,23 +64,24 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
         raise InvalidRequest(f"mount point {mountpoint} is not empty", remedy="choose an empty directory")
 
 
-def unmount(mountpoint: Path, *, lazy: bool = False) -> list[Path]:
+def unmount(mountpoint: Path, *, lazy: bool = False, force: bool = False) -> list[Path]:
     """Unmount a tierfs mount, and wait until the process that serves it has ended, unless it is mounted elsewhere too.
 
     Returns the other mount points that it has. Raises NotFound if there is none, Conflict while files are open, and,
     with the mount gone here, where another mount namespace has it still, which keeps the process at work. Raises
     Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever. `lazy` asks neither and
-    waits for nothing: the name is free at once, and the process ends when the last open file is closed.
+    waits for nothing: the name is free at once, and the process ends when the last open file is closed. `force` does
+    not either, and fails the requests in flight; only root has it.
     """
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="list the mounts: findmnt -t fuse.tierfs")
-    if not lazy:
+    if not (lazy or force):
         _require_answer(mount)
     with watched(mount) as server:
-        done = _detach(mount, lazy=lazy)
+        done = _detach(mount, lazy=lazy, force=force)
         if done.returncode == 0:
-            return [] if lazy else server.require_end()
+            return [] if lazy or force else server.require_end()
     if "busy" in done.stderr:
         raise Conflict(
             f"{mountpoint} is busy: files in it are open",
@@ -184,11 +185,14 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(f"cannot remove a stale mount at {mountpoint}: {done.stderr.strip()}") from exc
 
 
-def _detach(mount: Mount, *, lazy: bool) -> processes.Done:
+def _detach(mount: Mount, *, lazy: bool, force: bool = False) -> processes.Done:
     is_root = os.geteuid() == 0
-    command = ["umount"] if is_root else [FUSERMOUNT, "-u"]
+    # -i: umount(8) would start umount.tierfs, which is what calls this.
+    command = ["umount", "-i"] if is_root else [FUSERMOUNT, "-u"]
     if lazy:
         command.append("-l" if is_root else "-z")
+    if force and is_root:
+        command.append("-f")
     try:
         # In English: the messages are searched.
         return processes.run([*command, mount.mountpoint], variables={"LC_ALL": "C"})
