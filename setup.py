@@ -27,6 +27,7 @@ INSTALL_REQUIRES = [
     "tenacity>=9,<10",
     "httptools>=0.6,<1",
     "prometheus-client>=0.22,<1",
+    "inotify-simple>=2,<3",
     "cramjam>=2.11,<3",  # 2.11 unpacks LZ4 blocks into a buffer without their length in front
 ]
 

@@ -15,8 +15,9 @@ from tierfs.base.words.types import DirectoryId, Inode, LocationId, ObjectId, Se
 from tierfs.engine.metadata import chain
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.append_key_record import AppendKeyRecord
+from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.engine.metadata.tables import APPEND_KEYS, CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.tables import APPEND_KEYS, CHUNKS, FOLLOWED, OBJECTS, SEGMENTS
 
 SEGMENT = SegmentRecord(
     id=SegmentId(7),
@@ -43,6 +44,10 @@ OBJECT = ObjectRecord(
 
 APPEND_KEY = AppendKeyRecord(segment_id=SegmentId(7), start=4, end=12, crc32c=5, seal=True, committed_ms=2000)
 
+FOLLOWED_RANGE = FollowedRange(
+    path=b"/l", device=3, inode=4, file_start=1, file_end=12, segment_start=20, head_length=8, head_crc32c=5, gap="g"
+)
+
 GOLDEN = {
     "segment": (
         SEGMENTS,
@@ -51,6 +56,7 @@ GOLDEN = {
     ),
     "chunk": (CHUNKS, CHUNK, "08011004180420082809"),
     "append key": (APPEND_KEYS, APPEND_KEY, "080110071804200c2d05000000300138d00f"),
+    "followed range": (FOLLOWED, FOLLOWED_RANGE, "080112022f6c180320042801300c381440084d05000000720167"),
     "object": (OBJECTS, OBJECT, "08011009180120012a016e300c3a016548015505000000"),
     "object with times": (
         OBJECTS,

@@ -136,3 +136,11 @@ def open_files_within_limit(wanted: int) -> int:
     """Return how many files a cache may keep open that would have `wanted`, by the limit of this process."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else min(wanted, max(_LEAST_OPEN, limit // _CACHES_SHARE))
+
+
+def allow_more_open_files(wanted: int) -> None:
+    """Raise the limit of this process towards `wanted`, as far as the system lets it. Its children inherit that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -680,6 +680,42 @@ class AppendKeyRecord(_message.Message):
     committed_ms: int
     def __init__(self, version: _Optional[int] = ..., segment_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., crc32c: _Optional[int] = ..., seal: _Optional[bool] = ..., committed_ms: _Optional[int] = ...) -> None: ...
 
+class FollowedRange(_message.Message):
+    __slots__ = ("version", "path", "device", "inode", "file_start", "file_end", "segment_start", "head_length", "head_crc32c", "tail_length", "tail_crc32c", "modified_ns", "committed_ms", "gap", "unended", "late")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    FILE_START_FIELD_NUMBER: _ClassVar[int]
+    FILE_END_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_START_FIELD_NUMBER: _ClassVar[int]
+    HEAD_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HEAD_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    TAIL_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    TAIL_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_NS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    UNENDED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    path: bytes
+    device: int
+    inode: int
+    file_start: int
+    file_end: int
+    segment_start: int
+    head_length: int
+    head_crc32c: int
+    tail_length: int
+    tail_crc32c: int
+    modified_ns: int
+    committed_ms: int
+    gap: str
+    unended: bool
+    late: bool
+    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ...) -> None: ...
+
 class BatchMarker(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")
     VERSION_FIELD_NUMBER: _ClassVar[int]

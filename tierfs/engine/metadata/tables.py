@@ -15,6 +15,7 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.append_key_record import AppendKeyRecord
 from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.codec import Codec, R
+from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.engine.metadata.records import (
@@ -86,6 +87,7 @@ ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
 LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord), "ledger", lambda record: u64(record.segment_id))
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 APPEND_KEYS = Table(b"appendkeys", Codec(AppendKeyRecord, pb.AppendKeyRecord))
+FOLLOWED = Table(b"followed", Codec(FollowedRange, pb.FollowedRange))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 
@@ -100,7 +102,7 @@ ALL_NAMES = (
 )
 
 # Added since: made in a store that lacks them, as soon as it is opened to write.
-LATER_NAMES = (APPEND_KEYS.name,)
+LATER_NAMES = (APPEND_KEYS.name, FOLLOWED.name)
 
 
 def read_u64(key: bytes) -> int:

@@ -11,7 +11,7 @@ from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import OffsetMismatch
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
-from tierfs.engine.metadata import append_keys, chains, checksums, entries, tables
+from tierfs.engine.metadata import append_keys, chains, checksums, entries, followed, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.chains import Growth
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -110,6 +110,8 @@ class PendingAppend(PendingCommit):
         for call in self.calls:
             if call.key is not None:
                 append_keys.note(txn, *self._writing.stream, call.key, self.segment_id, call.range)
+            if call.followed is not None:
+                followed.note(txn, *self._writing.stream, call.followed, call.range)
 
     def _change(self, txn: WriteTransaction) -> None:
         writing = self._writing

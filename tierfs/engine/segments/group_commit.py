@@ -23,6 +23,7 @@ from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words.errors import Conflict, NotFound, TierfsError
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata.append_keys import AppendKey
+from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
@@ -56,6 +57,7 @@ class AppendCall:
         "error",
         "expected_offset",
         "first_entry_id",
+        "followed",
         "is_settled",
         "key",
         "last",
@@ -85,6 +87,7 @@ class AppendCall:
         self.last = last
         self.seal = seal
         self.key = key
+        self.followed: FollowedRange | None = None
         self.range = _NO_BYTES
         """Bytes of the segment, set when they are written."""
         self.first_entry_id = 0

@@ -18,6 +18,7 @@ from tierfs.base.words.errors import Closed, Conflict, InvalidRequest, NotFound,
 from tierfs.base.words.types import Ack, AttemptId, ByteRange, SegmentKind
 from tierfs.engine.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.engine.metadata.append_keys import AppendKey
+from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.segments import ownership, streams
@@ -156,8 +157,9 @@ class SegmentWriter:
         """Return an append as a call. Raises Closed in a child of fork."""
         self._tools.require_process()
         data = memoryview(append.data).cast("B")
-        last, key, deadline = append.seal, append.key, append.deadline
-        return AppendCall(self, data, (), append.expected_offset, last=last, seal=last, key=key, deadline=deadline)
+        call = AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal)
+        call.key, call.followed, call.deadline = append.key, append.followed, append.deadline
+        return call
 
     def close(self) -> None:
         """Stop writing. Mark the chunk resumable unless the last append did; idempotent.
@@ -391,6 +393,8 @@ class PlannedAppend:
     """The caller has looked that no append was made under it."""
     deadline: Deadline | None = None
     """By which its caller has an answer, where it waits for a server; None: as if it began now."""
+    followed: FollowedRange | None = None
+    """The place of `data` in a file outside of the store, to be recorded with it."""
 
 
 def append_all(appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:

@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Write": {
         "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
         "ingest": Line("ingest:ingest", "Copy files and directories into segments named after them."),
+        "follow": Line("follow:follow", "Append growing log files, line by line, across rotation."),
         "seal": Line("seal:seal", "Seal a segment: it accepts no more bytes."),
         "unseal": Line("seal:unseal", "Reopen a sealed segment for appends."),
         "concat": Line("concat:concat", "Append a sealed segment to another without copying."),

@@ -1,0 +1,14 @@
+"""Follow files that grow: every line of a log is in its segment once, after any kill and any rotation.
+
+Comes in: paths, directories, patterns. Goes out: appends, each of which records the place of its bytes in their file in
+its own transaction (`tierfs/engine/metadata/followed.py`). Files are only ever read.
+
+  `follower`    the loop: looks, reads, appends many logs in one commit, waits. Read this first
+  `plan`        pure: which file continues a log, and which come after it, by what the store has of it
+  `rotations`   pure: which names are earlier files of a log, and in which order
+  `log_reader`  one log: its open files, and its next whole lines
+  `files`       one file: its bytes, decompressed if need be, and whether it is the one that the store knows
+  `sources`     the logs that paths and patterns stand for, and their segments
+  `tree`        directories that are listed again only after a change
+  `hints`       inotify: which directories to look at before their turn
+"""

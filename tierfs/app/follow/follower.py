@@ -1,0 +1,442 @@
+"""Follow logs into segments: look, read, append, wait. Part of the composition root.
+
+Looking is the truth: every file is looked at every few seconds, and each half second where inotify reports nothing.
+What the store says is the only state: after any error a log continues as after a restart of the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tierfs.app.follow import sources
+from tierfs.app.follow.hints import Hints
+from tierfs.app.follow.log_reader import LogReader, Piece, beginning
+from tierfs.app.follow.rotations import logs_of
+from tierfs.app.follow.sources import Found, Source
+from tierfs.app.follow.tree import Tree
+from tierfs.app.room import Room, Tells
+from tierfs.app.store import Store
+from tierfs.base.system import osio
+from tierfs.base.system.os_errors import FEW_FILES, FEW_FILES_REMEDY, Meaning, meanings, ours
+from tierfs.base.words import names
+from tierfs.base.words.errors import (
+    IsDirectory,
+    NotFound,
+    PermissionDenied,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
+from tierfs.base.words.types import MIB, ByteRange, EntryKind
+from tierfs.engine.metadata import directories, followed
+from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments import create, streams
+from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_all
+
+log = logging.getLogger(__name__)
+
+# Pause after each look: a line is in the store within some three of them. Fewer commits of more lines (a guess).
+PAUSE_S = 0.2
+
+# Between two looks at all files, whatever inotify says; and at those of directories about which it says nothing.
+LOOK_S = 5.0
+POLL_S = 0.5
+
+# Bytes of one append, and of all appends of one commit: the memory that following takes.
+PIECE_BYTES = MIB // 2
+_ROUND_BYTES = 16 * MIB
+
+# After an error of one log.
+_RETRY_S = 5.0
+
+# A segment that gets nothing for so long may be sealed or removed by others (a guess).
+_IDLE_WRITER_S = 60.0
+
+# Open files of all logs, at most; of one: the newest, and those that are being rotated away.
+_OPEN_FILES = 16_384
+_FILES_PER_LOG = 3
+
+# Of the files that a process may open, a cache takes a part (osio.open_files_within_limit).
+_CACHES_SHARE = 4
+
+_FILES_OF_OTHERS = meanings(
+    (Meaning(PermissionDenied, remedy="let the user of tierfs read it"), (errno.EACCES, errno.EPERM, errno.ELOOP)),
+    (Meaning(Unavailable, "too many open files", FEW_FILES_REMEDY), tuple(FEW_FILES)),
+)
+
+_NS_PER_MS = 1_000_000
+_MS_PER_S = 1000
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A log, and when to look at it."""
+
+    reader: LogReader
+    is_due: bool = True
+    is_stale: bool = False
+    """Whether its place has to be taken from the store again."""
+    next_try_s: float = 0.0
+    error: TierfsError | None = None
+    writer: SegmentWriter | None = None
+    active_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was done."""
+
+    bytes: int = 0
+    appends: int = 0
+    gaps: int = 0
+    logs: int = 0
+    failed: dict[str, TierfsError] = field(default_factory=dict)
+    """By path: the last error of a log that could not be followed."""
+
+
+class Follower:
+    """Follows sources into a directory of a store. Use it in one thread; close it."""
+
+    def __init__(self, store: Store, typed: Sequence[str], into: str, tells: Tells) -> None:
+        """Find the logs. Raises NotFound if there are none, InvalidRequest for a bad `into`."""
+        osio.allow_more_open_files(_CACHES_SHARE * _OPEN_FILES)
+        self.summary = Summary()
+        self._store = store
+        self._into = names.join(names.split(into))
+        self._sources = sources.sources_of(typed)
+        self._tells = tells
+        self._tree = Tree()
+        self._hints = Hints()
+        self._logs: dict[str, _Followed] = {}
+        self._real: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._since_ns = 0
+        self._looked_s = self._polled_s = -math.inf
+        self._stop = threading.Event()
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End; idempotent. Lines that were not appended are read by the next follower."""
+        for each in self._logs.values():
+            self._close(each)
+        self._logs.clear()
+        self._hints.close()
+        for fd in self._wake:
+            if fd >= 0:
+                os.close(fd)
+        self._wake = (-1, -1)
+
+    @property
+    def paths(self) -> list[str]:
+        """The logs that are followed now."""
+        return list(self._logs)
+
+    def stop(self) -> None:
+        """Let `run` return soon. May be called in another thread, or by the handler of a signal."""
+        self._stop.set()
+        if self._wake[1] >= 0:
+            os.write(self._wake[1], b"\0")
+
+    def run(self) -> None:
+        """Follow until `stop`. Raises Fenced and other errors of the store, not those of one log."""
+        while not self._stop.is_set():
+            self.look()
+            self._hints.wait(self._pause_s(), self._wake[0])
+            self._stop.wait(PAUSE_S)
+
+    def run_once(self) -> None:
+        """Append everything that is there now, but for the beginning of a last line that is still being written."""
+        self._due_all()
+        while not self._stop.is_set():
+            self._append_due(self._now_s())
+            waiting = [each for each in self._logs.values() if each.reader.is_lost]
+            if not waiting:
+                return
+            for each in waiting:
+                each.is_due = True
+            self._stop.wait(PAUSE_S)
+
+    def look(self) -> None:
+        """Look at what may have changed, and append all of it."""
+        now_s = self._now_s()
+        changed = self._hints.reported()
+        if changed is None or now_s - self._looked_s >= LOOK_S:
+            self._looked_s = self._polled_s = now_s
+            self._find()
+            self._due_all()
+        else:
+            self._due(changed)
+            if now_s - self._polled_s >= POLL_S:
+                self._polled_s = now_s
+                self._poll()
+        self._append_due(now_s)
+        self._let_go(now_s)
+
+    # What there is to follow.
+
+    def _begin(self) -> None:
+        """Find the logs, and record that following them begins, so that none of them is passed over after a crash."""
+        at_ms = self._store.clock.now_ms()
+        found = self._look_for()
+        with self._store.metadata.read() as txn:
+            begun = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
+        if not found.logs and not any(begun):
+            refused = next(iter(found.refused.values()), "")
+            typed = " ".join(names.printable(source.typed) for source in self._sources)
+            raise NotFound(
+                f"nothing to follow matches {typed}" + (f": {refused}" if refused else ""),
+                remedy="give files, directories or patterns of files that exist; quote a pattern",
+            )
+        if None in begun:
+            self._record(found, [each for each, ms in zip(self._sources, begun, strict=True) if ms is None], at_ms)
+        with self._store.metadata.read() as txn:
+            times = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
+        self._since_ns = (min(ms for ms in times if ms is not None) - _MS_PER_S) * _NS_PER_MS
+        self._follow(found)
+
+    def _record(self, found: Found, new: Sequence[Source], at_ms: int) -> None:
+        first = [(each.segment, row) for each in found.logs.values() if (row := beginning(each.path)) is not None]
+        with self._store.metadata.write() as txn:
+            create.make_directory(txn, self._into)
+            for name in {segment.rpartition("/")[0] for segment, _ in first}:
+                create.make_directory(txn, name)
+            for source in new:
+                followed.begin(txn, self._into, _key(source), at_ms, first)
+
+    def _look_for(self) -> Found:
+        with self._store.metadata.read() as txn:
+            return sources.find(self._sources, self._into, self._tree, lambda name: _is_known(txn, name))
+
+    def _find(self) -> None:
+        """Look for logs that appeared or vanished."""
+        if self._tree.look(self._store.clock.now_ms() * _NS_PER_MS):
+            self._follow(self._look_for())
+
+    def _follow(self, found: Found) -> None:
+        for path, why in found.refused.items():
+            if self._refused.get(path) != why:
+                self._tells.warn(f"{names.printable(path)} is not followed: {why}")
+        self._refused = found.refused
+        new = [each for path, each in found.logs.items() if path not in self._logs]
+        for each in new:
+            reader = LogReader(each.path, each.segment, os.listdir, self._since_ns)
+            self._logs[each.path] = _Followed(reader, active_s=self._now_s())
+        self._reload([self._logs[each.path] for each in new])
+        self._real = {}
+        for path in self._logs:
+            if os.path.islink(path):
+                self._real[os.path.realpath(path)] = path
+        self.summary.logs = len(self._logs)
+        used = frozenset(map(os.path.dirname, (*self._logs, *self._real)))
+        self._tree.settle(self._tree.directories)
+        self._hints.watch(used | self._tree.directories)
+
+    def _reload(self, logs: Sequence[_Followed]) -> None:
+        """Take the places of logs from the store."""
+        with self._store.metadata.read() as txn:
+            for each in logs:
+                each.is_due, each.is_stale = True, False
+                try:
+                    ranges, length = followed.of(txn, each.reader.segment), _length(txn, each.reader.segment)
+                except TierfsError as exc:
+                    self._failed(each, exc)
+                    continue
+                each.reader.reset(ranges, length)
+
+    # When to look at which.
+
+    def _now_s(self) -> float:
+        return self._store.clock.monotonic_s()
+
+    def _pause_s(self) -> float:
+        if any(each.reader.is_waiting or each.is_due for each in self._logs.values()):
+            return PAUSE_S
+        is_polled = any(not self._hints.reports(directory) for directory in self._directories())
+        return POLL_S if is_polled else max(0.0, self._looked_s + LOOK_S - self._now_s())
+
+    def _directories(self) -> set[str]:
+        return {os.path.dirname(path) for path in (*self._logs, *self._real)}
+
+    def _due_all(self) -> None:
+        for each in self._logs.values():
+            each.is_due = True
+
+    def _due(self, changed: set[str]) -> None:
+        """Look at the logs that were reported, by their names or those of rotated files."""
+        is_structure = False
+        for path in changed:
+            directory, name = os.path.split(path)
+            logs = {path, *(os.path.join(directory, log) for log, _ in logs_of(name))}
+            for log_path in (self._real.get(each, each) for each in logs):
+                if log_path in self._logs:
+                    self._logs[log_path].is_due = True
+            is_structure |= path not in self._logs and path not in self._real
+        if is_structure:
+            self._find()
+        for each in self._logs.values():
+            each.is_due |= each.reader.is_waiting
+
+    def _poll(self) -> None:
+        silent = {directory for directory in self._tree.directories if not self._hints.reports(directory)}
+        if silent:
+            self._find()
+        for path, each in self._logs.items():
+            each.is_due |= os.path.dirname(self._path_of(path)) in silent
+
+    def _path_of(self, path: str) -> str:
+        return os.path.realpath(path) if path in self._real.values() else path
+
+    # Reading and appending.
+
+    def _append_due(self, now_s: float) -> None:
+        """Append what the due logs have, in rounds of bounded memory, until nothing is left."""
+        due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
+        while due and not self._stop.is_set():
+            pieces: list[tuple[_Followed, Piece]] = []
+            size = 0
+            for each in due:
+                piece = self._next(each, now_s)
+                if piece is None:
+                    each.is_due = each.next_try_s > now_s
+                    continue
+                pieces.append((each, piece))
+                size += len(piece.data)
+                if size >= _ROUND_BYTES:
+                    break
+            self._append(pieces)
+            rest = due[len(pieces) :] if size >= _ROUND_BYTES else []
+            due = [each for each in (*rest, *due[: len(due) - len(rest)]) if each.is_due and each.next_try_s <= now_s]
+
+    def _next(self, each: _Followed, now_s: float) -> Piece | None:
+        if each.is_stale:
+            self._reload([each])
+        try:
+            piece = each.reader.next(PIECE_BYTES, now_s)
+        except OSError as exc:
+            self._failed(each, ours(exc, each.reader.path, _FILES_OF_OTHERS))
+            return None
+        if piece is None and self._is_crowded:
+            each.reader.close()
+        return piece
+
+    def _append(self, pieces: Sequence[tuple[_Followed, Piece]]) -> None:
+        """Append pieces of different logs in one commit. An error of one log is reported, and its piece read again."""
+        planned: list[tuple[_Followed, Piece, PlannedAppend]] = []
+        for each, piece in pieces:
+            writer = self._writer(each, piece)
+            if writer is not None:
+                append = PlannedAppend(writer, piece.data, piece.expected_offset, followed=piece.followed)
+                planned.append((each, piece, append))
+        if not planned:
+            return
+        results = append_all([append for _, _, append in planned])
+        for (each, piece, append), first in zip(planned, results, strict=True):
+            result = self._with_room(append) if isinstance(first, StorageFull) else first
+            if isinstance(result, ByteRange):
+                self._took(each, piece, result)
+            else:
+                self._failed(each, result)
+
+    def _writer(self, each: _Followed, piece: Piece) -> SegmentWriter | None:
+        if each.writer is not None and not each.writer.is_closed:
+            return each.writer
+        name = each.reader.segment
+        try:
+            room = Room(self._store, self._tells, wait_s=math.inf)
+            each.writer = room.make(
+                name, lambda: self._store.engine.open_writer(name, expected_offset=piece.expected_offset), self._stop
+            )
+        except TierfsError as exc:
+            self._failed(each, exc)
+            return None
+        return each.writer
+
+    def _with_room(self, append: PlannedAppend) -> ByteRange | TierfsError:
+        """Wait until the disk has room for an append, and make it."""
+
+        def again() -> ByteRange:
+            result = append_all([append])[0]
+            if isinstance(result, TierfsError):
+                raise result
+            return result
+
+        try:
+            return Room(self._store, self._tells, wait_s=math.inf).make(append.writer.name, again, self._stop)
+        except TierfsError as exc:
+            return exc
+
+    def _took(self, each: _Followed, piece: Piece, added: ByteRange) -> None:
+        each.reader.took(piece, added, self._store.clock.now_ms())
+        each.active_s, each.error = self._now_s(), None
+        self.summary.bytes += len(piece.data)
+        self.summary.appends += 1
+        self.summary.failed.pop(each.reader.path, None)
+        if piece.followed.gap:
+            self.summary.gaps += 1
+            shown = names.printable(each.reader.path)
+            self._tells.warn(f"{shown}: lines may be missing before offset {added.start}: {piece.followed.gap}")
+
+    def _failed(self, each: _Followed, exc: TierfsError) -> None:
+        """Report an error of a log once, and continue after a pause with what the store has of it."""
+        path = each.reader.path
+        if str(each.error) != str(exc):
+            self._tells.warn(f"{names.printable(path)} waits: {exc}")
+        each.error = self.summary.failed[path] = exc
+        each.next_try_s = self._now_s() + _RETRY_S
+        each.is_stale = True
+        if each.writer is not None:
+            self._store.engine.close_writer(each.writer)
+            each.writer = None
+
+    # What is kept open.
+
+    def _let_go(self, now_s: float) -> None:
+        """Close the writers of idle logs, so that others may seal their segments."""
+        for each in self._logs.values():
+            if each.writer is not None and now_s - each.active_s >= _IDLE_WRITER_S:
+                self._store.engine.close_writer(each.writer)
+                each.writer = None
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether there are too many logs to keep the files of all open: those that are idle are found by name."""
+        return len(self._logs) * _FILES_PER_LOG > osio.open_files_within_limit(_OPEN_FILES)
+
+    def _close(self, each: _Followed) -> None:
+        each.reader.close()
+        if each.writer is not None:
+            self._store.engine.close_writer(each.writer)
+            each.writer = None
+
+
+def _key(source: Source) -> bytes:
+    """Return what a source is recorded by: two spellings of one path are the same."""
+    return os.fsencode(os.path.join(source.root, *source.parts))
+
+
+def _is_known(txn: ReadTransaction, name: str) -> bool:
+    try:
+        return bool(followed.of(txn, name))
+    except TierfsError:
+        return False
+
+
+def _length(txn: ReadTransaction, name: str) -> int:
+    """Return the length of a stream; 0 if there is none. Raises IsDirectory."""
+    entry = directories.find(txn, name)
+    if entry is None:
+        return 0
+    if entry.kind is EntryKind.DIRECTORY:
+        raise IsDirectory(f"{names.printable(name)} is a directory", remedy="follow with another --into")
+    return streams.newest(txn, directories.segment_by_name(txn, name)).length

@@ -1,0 +1,73 @@
+"""What is followed, and how far each segment lags its file; of any process, from the store and the files alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs.app.follow import files
+from tierfs.app.store import Store
+from tierfs.engine.metadata import followed
+from tierfs.engine.metadata.followed_range import FollowedRange
+
+_MS_PER_S = 1000
+
+FOLLOWED, ROTATED, GONE = "followed", "rotated", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """One followed log."""
+
+    path: str
+    segment: str
+    offset: int
+    """Of the file: what is before it is in the segment."""
+    segment_offset: int
+    """Of the segment: where the bytes of the file end."""
+    lag_bytes: int | None
+    """None: the file is not there, or has been rotated, so that no look at one file tells."""
+    lag_s: float | None
+    """Time since the last append, while there are bytes to append."""
+    state: str
+    gaps: int
+    last_gap: str
+
+
+def states(store: Store, below: str = "") -> Iterator[LogState]:
+    """Yield the state of each log with a segment in or below a directory, in the order of their segments."""
+    with store.metadata.read() as txn:
+        rows = sorted(followed.streams(txn))
+    prefix = f"{below}/" if below else ""
+    for segment, ranges in rows:
+        if segment.startswith(prefix) and (newest := followed.newest_file(ranges)) is not None:
+            yield _state(segment, newest, ranges, store.clock.now_ms())
+
+
+def gaps(store: Store) -> list[tuple[str, FollowedRange]]:
+    """Return the segments in which lines may be missing, with the range after the newest gap of each."""
+    with store.metadata.read() as txn:
+        found = [(name, [each for each in ranges if each.gap]) for name, ranges in followed.streams(txn)]
+    return [(name, ranges[-1]) for name, ranges in found if ranges]
+
+
+def _state(segment: str, newest: FollowedRange, ranges: tuple[FollowedRange, ...], now_ms: int) -> LogState:
+    path = os.fsdecode(newest.path)
+    here = files.look_at(path)
+    lag_bytes, state = None, GONE
+    if here is not None:
+        is_same = here.identity == (newest.device, newest.inode) and here.size >= newest.file_end
+        lag_bytes, state = (here.size - newest.file_end, FOLLOWED) if is_same else (None, ROTATED)
+    behind = [each.gap for each in ranges if each.gap]
+    return LogState(
+        path=path,
+        segment=segment,
+        offset=newest.file_end,
+        segment_offset=newest.segment_end,
+        lag_bytes=lag_bytes,
+        lag_s=max(0, now_ms - newest.committed_ms) / _MS_PER_S if lag_bytes else 0.0 if lag_bytes == 0 else None,
+        state=state,
+        gaps=len(behind),
+        last_gap=behind[-1] if behind else "",
+    )

@@ -1,0 +1,73 @@
+"""The names that rotation gives the earlier files of a log, and their order. Pure.
+
+logrotate writes `app.log.1`, `app.log-20261129`, with `extension .log` also `app-20261129.log`; Python, log4j, logback
+and kubelet write the same with other separators. A name is one of these only where the log itself exists: `web.1` alone
+is a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+# Forms in which a rotated file is compressed, by the end of its name.
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+
+# A number, a date or a time in any form, or a word for the one before.
+_TAG = r"[0-9][0-9T:_.\-]*|old|bak|prev|save"
+_AFTER = re.compile(rf"[._-](?P<tag>{_TAG})")
+_INSIDE = re.compile(rf"[._-](?P<tag>{_TAG})(?P<suffix>\.[A-Za-z][A-Za-z0-9]*)")
+
+# Longest number that counts rotations, from the newest: a year has four digits too, but is never alone.
+_COUNT_DIGITS = 3
+
+
+def plain(name: str) -> str:
+    """Return a name without the end that tells how its file is compressed."""
+    for end in COMPRESSED:
+        if name.endswith(end) and len(name) > len(end):
+            return name[: -len(end)]
+    return name
+
+
+def is_compressed(name: str) -> bool:
+    """Return whether the name of a rotated file says that it is compressed."""
+    return name.endswith(COMPRESSED)
+
+
+def logs_of(name: str) -> Iterator[tuple[str, str]]:
+    """Yield each log that a file of this name may be an earlier file of, with the tag that says which."""
+    short = plain(name)
+    for at in range(1, len(short)):
+        if (match := _AFTER.fullmatch(short, at)) is not None:
+            yield short[:at], match["tag"]
+        if (match := _INSIDE.fullmatch(short, at)) is not None:
+            yield short[:at] + match["suffix"], match["tag"]
+    if short != name:  # a log that was compressed where it was
+        yield short, "0"
+
+
+def is_rotated(name: str, logs: Collection[str]) -> bool:
+    """Return whether a file is an earlier one of a log with a name among `logs`."""
+    return any(log in logs for log, _ in logs_of(name))
+
+
+def earlier(log: str, listing: Iterable[str]) -> list[str]:
+    """Return the names among a directory's that are earlier files of a log, the oldest first.
+
+    Of a file and its compressed form, both of which exist while that is made, only the file counts.
+    """
+    there = set(listing)
+    tags = {name: tag for name in there if name != log for of, tag in logs_of(name) if of == log}
+    twice = {name for name in tags if is_compressed(name) and plain(name) in there}
+    return sorted(tags.keys() - twice, key=lambda name: (_age(tags[name]), name))
+
+
+def _age(tag: str) -> tuple[int, tuple[int, ...]]:
+    """Return what sorts a tag: dates as they pass, then counts, of which the lowest is the newest."""
+    numbers = tuple(int(digits) for digits in re.findall(r"\d+", tag))
+    if not numbers:
+        return 1, (-1,)
+    if len(numbers) == 1 and tag.isdigit() and len(tag) <= _COUNT_DIGITS:
+        return 1, (-numbers[0],)
+    return 0, numbers

@@ -1,0 +1,164 @@
+"""Table `followed`: which bytes of which file a stream has, for each file that `tierfs follow` appends as it grows.
+
+A row is written in the transaction that makes the append, so that there is never one without the other: a follower that
+was killed at any point continues with the first byte that is not in the stream. Rows are found by directory and name of
+the stream, as those of `append_keys`: a stream goes on in segments of other ids. A row is a range, not a position, so
+that a stream that lost its end says by itself where its file continues. The rows are in no journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from tierfs.base.words import names
+from tierfs.base.words.types import ByteRange, DirectoryId, EntryKind
+from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata.followed_range import FollowedRange
+from tierfs.engine.metadata.tables import DIRECTORIES, FOLLOWED
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+
+# Ranges of one stream, its newest: late lines of a rotated file are read as long as it is among them. A log that is
+# rotated every minute, and whose writers keep the old file open for ten, has fewer.
+MOST_RANGES = 16
+
+# Further ones, which report a gap: they stay until they are a week old.
+MOST_GAPS = 48
+GAP_KEPT_MS = 7 * 24 * 3600 * 1000
+
+_END = b"\0"
+_BEGINNING = ""
+
+
+def of(txn: ReadTransaction, name: str) -> tuple[FollowedRange, ...]:
+    """Return the followed ranges of the stream with this name, in the order of the stream; empty without any.
+
+    A segment that was removed takes its bytes with it, but not the rows: see `held`.
+    """
+    above, _, stream = name.rpartition("/")
+    parent = directories.find(txn, above)
+    if parent is None or parent.kind is not EntryKind.DIRECTORY:
+        return ()
+    return tuple(row for _, row in txn.scan(FOLLOWED, prefix=_prefix(parent.id, stream)))
+
+
+def held(ranges: Sequence[FollowedRange], length: int) -> tuple[FollowedRange, ...]:
+    """Return what of the ranges is below the length of their stream: it may have lost its end, or have been removed."""
+    kept: list[FollowedRange] = []
+    for each in ranges:
+        if each.segment_end <= length:
+            kept.append(each)
+        elif each.segment_start < length:  # no one has read the bytes before the new end
+            end = each.file_start + length - each.segment_start
+            kept.append(replace(each, file_end=end, tail_length=0, tail_crc32c=0, unended=False))
+    if not kept and ranges and not ranges[0].file_start:
+        first = ranges[0]  # the file that was read first is read again from its start
+        kept.append(replace(first, file_end=0, segment_start=length, tail_length=0, tail_crc32c=0, unended=False))
+    return tuple(kept)
+
+
+def added(ranges: Sequence[FollowedRange], new: FollowedRange) -> tuple[FollowedRange, ...]:
+    """Return the ranges of a stream after an append: the newest one is longer if the new one continues it."""
+    if ranges and _continues(ranges[-1], new):
+        newest = ranges[-1]
+        start = (newest.file_start, newest.segment_start) if newest.file_end else (new.file_start, new.segment_start)
+        longer = replace(new, path=newest.path, file_start=start[0], segment_start=start[1], gap=newest.gap or new.gap)
+        return (*ranges[:-1], longer)
+    return (*ranges, new)
+
+
+def newest_file(ranges: Sequence[FollowedRange]) -> FollowedRange | None:
+    """Return the range that the log's newest file continues: the last one but for late lines of earlier files."""
+    return next((each for each in reversed(ranges) if not each.late), None)
+
+
+def recent(ranges: Sequence[FollowedRange], now_ms: int) -> tuple[FollowedRange, ...]:
+    """Return the ranges that are kept of a stream: its newest, that of the newest file, and gaps for a while."""
+    older, kept, newest = ranges[:-MOST_RANGES], ranges[-MOST_RANGES:], newest_file(ranges)
+    gaps = [each for each in older if each.gap and now_ms - each.committed_ms < GAP_KEPT_MS][-MOST_GAPS:]
+    return tuple(each for each in older if each is newest or each in gaps) + tuple(kept)
+
+
+def _continues(newest: FollowedRange, new: FollowedRange) -> bool:
+    same_file = (newest.device, newest.inode, newest.file_end) == (new.device, new.inode, new.file_start)
+    same_file = same_file and newest.late == new.late
+    if not newest.file_end:
+        return same_file  # it has no bytes yet, wherever they go
+    return same_file and newest.segment_end == new.segment_start and not new.gap
+
+
+def note(txn: WriteTransaction, parent_id: int, stream: str, read: FollowedRange, range_: ByteRange) -> None:
+    """Write what an append added to a stream, in its transaction; `read` has the place of its bytes in their file.
+
+    The append may begin with bytes that are not of the file.
+    """
+    prefix = _prefix(parent_id, stream)
+    new = replace(read, segment_start=range_.end - (read.file_end - read.file_start), committed_ms=txn.now_ms)
+    for key in [key for key, _ in txn.scan_raw(FOLLOWED.name, prefix + tables.u64(range_.start + 1), prefix=prefix)]:
+        txn.delete(FOLLOWED.name, key)  # of bytes that the stream has lost
+    newest = txn.at_or_before(FOLLOWED, prefix + tables.u64(tables.MAX_U64), prefix=prefix)
+    after = added(() if newest is None else held((newest,), range_.start), new)
+    if newest is not None and newest.segment_start != after[0].segment_start:
+        txn.delete(FOLLOWED.name, prefix + tables.u64(newest.segment_start))
+    for each in after:
+        if each is not newest:
+            txn.put(FOLLOWED, prefix + tables.u64(each.segment_start), each)
+    if len(after) > 1:
+        _trim(txn, prefix)
+
+
+def _trim(txn: WriteTransaction, prefix: bytes) -> None:
+    rows = [row for _, row in txn.scan(FOLLOWED, prefix=prefix)]
+    kept = recent(rows, txn.now_ms)
+    for row in rows:
+        if row not in kept:
+            txn.delete(FOLLOWED.name, prefix + tables.u64(row.segment_start))
+
+
+def begun_ms(txn: ReadTransaction, into: str, source: bytes) -> int | None:
+    """Return when following a source into a directory began; None if it never did, or the directory is gone."""
+    return next((row.committed_ms for row in of(txn, _of_beginnings(into)) if row.path == source), None)
+
+
+def begin(
+    txn: WriteTransaction, into: str, source: bytes, at_ms: int, first: Iterable[tuple[str, FollowedRange]]
+) -> None:
+    """Record that following a source into a directory begins with these files: they are read from their start.
+
+    `at_ms` is before they were listed. The directories exist. Files of streams that have rows keep their place.
+    """
+    prefix = _prefix(_directory_id(txn, into), _BEGINNING)
+    number = sum(1 for _ in txn.scan_raw(FOLLOWED.name, prefix, prefix=prefix))
+    row = FollowedRange(path=source, committed_ms=at_ms)
+    txn.put(FOLLOWED, prefix + tables.u64(number), row)
+    for name, each in first:
+        above, _, stream = name.rpartition("/")
+        prefix = _prefix(_directory_id(txn, above), stream)
+        if next(txn.scan_raw(FOLLOWED.name, prefix, prefix=prefix), None) is None:
+            row = replace(each, committed_ms=txn.now_ms)
+            txn.put(FOLLOWED, prefix + tables.u64(each.segment_start), row)
+
+
+def streams(txn: ReadTransaction) -> Iterator[tuple[str, tuple[FollowedRange, ...]]]:
+    """Yield the name of each stream that has rows, with these; the segments of that name may be gone.
+
+    Rows of a directory that was removed are left out: no name leads to them.
+    """
+    for prefix, rows in groupby(txn.scan(FOLLOWED), lambda row: row[0][: -tables.U64_BYTES]):
+        parent_id, stream = DirectoryId(tables.read_u64(prefix)), prefix[tables.U64_BYTES : -len(_END)].decode()
+        if stream and txn.get(DIRECTORIES, tables.u64(parent_id)) is not None:
+            yield directories.path_of(txn, parent_id, stream), tuple(row for _, row in rows)
+
+
+def _of_beginnings(into: str) -> str:
+    path = names.join(names.split(into))
+    return f"{path}/{_BEGINNING}" if path else _BEGINNING
+
+
+def _directory_id(txn: ReadTransaction, path: str) -> int:
+    return directories.must_find(txn, path, "directory").id
+
+
+def _prefix(parent_id: int, stream: str) -> bytes:
+    return tables.u64(parent_id) + stream.encode() + _END
