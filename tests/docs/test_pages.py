@@ -134,6 +134,13 @@ def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
     machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
 
 
+def test_the_page_of_followed_logs_runs_as_it_is_written(machine: Machine) -> None:
+    machine.file("/var/log/app/app.log", "an ERROR line\n")
+    store = machine.store("/srv/store")
+    machine.read("docs/follow.md", {"TIERFS_STORE": str(store)})
+    assert tierfs("cat", "hosts/web1/app.log", store=store).out == "an ERROR line\n"
+
+
 def test_the_page_of_operations_runs_as_it_is_written(machine: Machine) -> None:
     machine.file("app.log", "begun\nand continued\n")
     machine.file("/var/log/app/app.log-20261129", "a line\n")

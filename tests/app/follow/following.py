@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
-from tierfs.app.follow.follower import Follower
+from tierfs.app.follow.follower import LogFollower
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
 from tierfs.engine.metadata import directories
@@ -41,7 +41,7 @@ class Following:
         self.told = Told()
         self._typed = [str(self.logs / each) for each in typed] or [str(self.logs)]
         self._store: Store | None = None
-        self._follower: Follower | None = None
+        self._follower: LogFollower | None = None
         if not (path / "store").exists():
             init_store(path / "store", ColdChoice(), self.clock)
 
@@ -53,10 +53,10 @@ class Following:
         return self._store
 
     @property
-    def follower(self) -> Follower:
+    def follower(self) -> LogFollower:
         """The follower; made by the first look after a restart."""
         if self._follower is None:
-            self._follower = Follower(self.store, self._typed, "in", self.told)
+            self._follower = LogFollower(self.store, self._typed, "in", self.told)
         return self._follower
 
     def look(self, times: int = 1, *, after_s: float = LOOK_S) -> None:

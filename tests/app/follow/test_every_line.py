@@ -12,7 +12,7 @@ from tests.app.follow.rotation import MODES, RotatedLog
 from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
 from tierfs.app.follow import follower
-from tierfs.app.follow.follower import Follower
+from tierfs.app.follow.follower import LogFollower
 from tierfs.app.room import InLog
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
@@ -40,7 +40,7 @@ class World:
         self.gaps = 0
         self.commits = 0
         self._store: Store | None = None
-        self._follower: Follower | None = None
+        self._follower: LogFollower | None = None
         self._dies_after: int | None = None
         init_store(path / "store", ColdChoice(), self.clock)
         monkeypatch.setattr(follower, "append_all", self._append_all)
@@ -63,7 +63,7 @@ class World:
         try:
             if self._follower is None:
                 self._store = open_store(self.path / "store", self.clock)
-                self._follower = Follower(self._store, [str(self.logs)], "in", InLog())
+                self._follower = LogFollower(self._store, [str(self.logs)], "in", InLog())
             self._follower.look()
         except Killed:
             self.kill()

@@ -53,6 +53,7 @@ NO_SPARK = ("pyspark", 2)
 VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "init": (["--cold-dir", "{dir}/cold"], None),
     "ingest": (["{dir}/in", "--into", "logs"], None),
+    "follow": (["{dir}/in", "--into", "followed", "--once"], None),
     "append": (["s", "{dir}/in/a"], None),
     "seal": (["s"], None),
     "unseal": (["s"], None),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import IO, cast
 
-from tierfs.app.follow.plan import LogFile, Match, Matches
+from tierfs.app.follow.plan import Match, Matches, SeenFile
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
 
@@ -40,7 +40,7 @@ class OpenFile:
             raise
         self.identity = status.st_dev, status.st_ino
 
-    def look(self) -> LogFile:
+    def look(self) -> SeenFile:
         """Return the file as it is now."""
         return log_file(self.path, os.fstat(self.fd), compressed=self.compressed)
 
@@ -108,13 +108,13 @@ def _unpacking(path: str, packed: IO[bytes]) -> IO[bytes]:
     raise Unreadable("its form of compression is not known")
 
 
-def log_file(path: str, status: os.stat_result, *, compressed: bool) -> LogFile:
+def log_file(path: str, status: os.stat_result, *, compressed: bool) -> SeenFile:
     """Return what a look at a file found."""
     identity = status.st_dev, status.st_ino
-    return LogFile(path, *identity, status.st_size, status.st_mtime_ns, compressed)
+    return SeenFile(path, *identity, status.st_size, status.st_mtime_ns, compressed)
 
 
-def look_at(path: str, *, compressed: bool = False) -> LogFile | None:
+def look_at(path: str, *, compressed: bool = False) -> SeenFile | None:
     """Look at a file; None where there is no regular one."""
     try:
         status = os.stat(path)
@@ -131,14 +131,14 @@ def modified_ns(directory: str) -> int:
         return 0
 
 
-def opened(file: LogFile) -> OpenFile:
-    """Open a file that a look found. Raises Unreadable if it is another one by now, and OSError."""
-    found = OpenFile(file.path)
-    found.compressed = file.compressed
-    if found.identity != file.identity:
-        found.close()
-        raise Unreadable(f"{file.path} is another file by now")
-    return found
+def opened(file: SeenFile) -> OpenFile:
+    """Open a file that a look found. Raises Unreadable if it is another one now, and OSError."""
+    opened_file = OpenFile(file.path)
+    opened_file.compressed = file.compressed
+    if opened_file.identity != file.identity:
+        opened_file.close()
+        raise Unreadable(f"{file.path} is another file now")
+    return opened_file
 
 
 def compare(known: FollowedRange, file: OpenFile, head: bytes = b"") -> Match:
@@ -163,29 +163,29 @@ def compare(known: FollowedRange, file: OpenFile, head: bytes = b"") -> Match:
     return Match.SAME if crc32c(tail) == known.tail_crc32c else Match.OTHER
 
 
-def matches(known: FollowedRange, file: LogFile, head: bytes = b"") -> Match:
-    """Compare a file that a look found; UNKNOWN if it cannot be opened, or has another name by now."""
+def matches(known: FollowedRange, file: SeenFile, head: bytes = b"") -> Match:
+    """Compare a file that a look found; UNKNOWN if it cannot be opened, or has another name now."""
     try:
-        found = opened(file)
+        opened_file = opened(file)
     except (OSError, Unreadable):
         return Match.UNKNOWN
     try:
-        return compare(known, found, head)
+        return compare(known, opened_file, head)
     finally:
-        found.close()
+        opened_file.close()
 
 
 def matches_kept(kept: Mapping[tuple[int, int], OpenFile], head: bytes = b"") -> Matches:
     """Return what compares files as `matches` does, those that are open without another look at their names."""
 
-    def match(known: FollowedRange, file: LogFile) -> Match:
+    def match(known: FollowedRange, file: SeenFile) -> Match:
         held = None if file.compressed else kept.get(file.identity)
         return matches(known, file, head) if held is None else compare(known, held, head)
 
     return match
 
 
-def is_copy(copy: LogFile, file: LogFile) -> bool:
+def is_copy(copy: SeenFile, file: SeenFile) -> bool:
     """Return whether a file has the first and the last bytes of another one's beginning."""
     if copy.compressed or file.compressed or copy.size > file.size:
         return False

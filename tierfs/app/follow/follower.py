@@ -1,7 +1,7 @@
 """Follow logs into segments: look, read, append, wait. Part of the composition root.
 
 Looking is the truth: every file is looked at every few seconds, and each half second where inotify reports nothing.
-What the store says is the only state: after any error a log continues as after a restart of the process.
+The store has the only state: after any error a log continues as after a restart of the process.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from tierfs.app.follow import sources
 from tierfs.app.follow.hints import Hints
-from tierfs.app.follow.log_reader import LogReader, Piece, beginning
+from tierfs.app.follow.log_reader import LogReader, NewLines, beginning
 from tierfs.app.follow.rotations import logs_of
-from tierfs.app.follow.sources import Found, Source
-from tierfs.app.follow.tree import Tree
+from tierfs.app.follow.sources import Found, LogSource
+from tierfs.app.follow.tree import WatchedTree
 from tierfs.app.room import Room, Tells
 from tierfs.app.store import Store
 from tierfs.base.system import osio
@@ -89,8 +89,8 @@ class _Followed:
 
 
 @dataclass(slots=True)
-class Summary:
-    """What was done."""
+class FollowSummary:
+    """The work of a follower so far."""
 
     bytes: int = 0
     appends: int = 0
@@ -100,18 +100,18 @@ class Summary:
     """By path: the last error of a log that could not be followed."""
 
 
-class Follower:
+class LogFollower:
     """Follows sources into a directory of a store. Use it in one thread; close it."""
 
     def __init__(self, store: Store, typed: Sequence[str], into: str, tells: Tells) -> None:
         """Find the logs. Raises NotFound if there are none, InvalidRequest for a bad `into`."""
         osio.allow_more_open_files(_CACHES_SHARE * _OPEN_FILES)
-        self.summary = Summary()
+        self.summary = FollowSummary()
         self._store = store
         self._into = names.join(names.split(into))
         self._sources = sources.sources_of(typed)
         self._tells = tells
-        self._tree = Tree()
+        self._tree = WatchedTree()
         self._hints = Hints()
         self._logs: dict[str, _Followed] = {}
         self._real: dict[str, str] = {}
@@ -127,7 +127,7 @@ class Follower:
             raise
 
     def close(self) -> None:
-        """End; idempotent. Lines that were not appended are read by the next follower."""
+        """End; idempotent. NewLines that were not appended are read by the next follower."""
         for each in self._logs.values():
             self._close(each)
         self._logs.clear()
@@ -188,25 +188,25 @@ class Follower:
     def _begin(self) -> None:
         """Find the logs, and record that following them begins, so that none of them is passed over after a crash."""
         at_ms = self._store.clock.now_ms()
-        found = self._look_for()
+        seen = self._look_for()
         with self._store.metadata.read() as txn:
             begun = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
-        if not found.logs and not any(begun):
-            refused = next(iter(found.refused.values()), "")
+        if not seen.logs and not any(begun):
+            refused = next(iter(seen.refused.values()), "")
             typed = " ".join(names.printable(source.typed) for source in self._sources)
             raise NotFound(
                 f"nothing to follow matches {typed}" + (f": {refused}" if refused else ""),
                 remedy="give files, directories or patterns of files that exist; quote a pattern",
             )
         if None in begun:
-            self._record(found, [each for each, ms in zip(self._sources, begun, strict=True) if ms is None], at_ms)
+            self._record(seen, [each for each, ms in zip(self._sources, begun, strict=True) if ms is None], at_ms)
         with self._store.metadata.read() as txn:
             times = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
         self._since_ns = (min(ms for ms in times if ms is not None) - _MS_PER_S) * _NS_PER_MS
-        self._follow(found)
+        self._follow(seen)
 
-    def _record(self, found: Found, new: Sequence[Source], at_ms: int) -> None:
-        first = [(each.segment, row) for each in found.logs.values() if (row := beginning(each.path)) is not None]
+    def _record(self, seen: Found, new: Sequence[LogSource], at_ms: int) -> None:
+        first = [(each.segment, row) for each in seen.logs.values() if (row := beginning(each.path)) is not None]
         with self._store.metadata.write() as txn:
             create.make_directory(txn, self._into)
             for name in {segment.rpartition("/")[0] for segment, _ in first}:
@@ -223,12 +223,12 @@ class Follower:
         if self._tree.look(self._store.clock.now_ms() * _NS_PER_MS):
             self._follow(self._look_for())
 
-    def _follow(self, found: Found) -> None:
-        for path, why in found.refused.items():
+    def _follow(self, seen: Found) -> None:
+        for path, why in seen.refused.items():
             if self._refused.get(path) != why:
                 self._tells.warn(f"{names.printable(path)} is not followed: {why}")
-        self._refused = found.refused
-        new = [each for path, each in found.logs.items() if path not in self._logs]
+        self._refused = seen.refused
+        new = [each for path, each in seen.logs.items() if path not in self._logs]
         for each in new:
             reader = LogReader(each.path, each.segment, os.listdir, self._since_ns)
             self._logs[each.path] = _Followed(reader, active_s=self._now_s())
@@ -303,7 +303,7 @@ class Follower:
         """Append what the due logs have, in rounds of bounded memory, until nothing is left."""
         due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
         while due and not self._stop.is_set():
-            pieces: list[tuple[_Followed, Piece]] = []
+            pieces: list[tuple[_Followed, NewLines]] = []
             size = 0
             for each in due:
                 piece = self._next(each, now_s)
@@ -318,7 +318,7 @@ class Follower:
             rest = due[len(pieces) :] if size >= _ROUND_BYTES else []
             due = [each for each in (*rest, *due[: len(due) - len(rest)]) if each.is_due and each.next_try_s <= now_s]
 
-    def _next(self, each: _Followed, now_s: float) -> Piece | None:
+    def _next(self, each: _Followed, now_s: float) -> NewLines | None:
         if each.is_stale:
             self._reload([each])
         try:
@@ -330,9 +330,9 @@ class Follower:
             each.reader.close()
         return piece
 
-    def _append(self, pieces: Sequence[tuple[_Followed, Piece]]) -> None:
+    def _append(self, pieces: Sequence[tuple[_Followed, NewLines]]) -> None:
         """Append pieces of different logs in one commit. An error of one log is reported, and its piece read again."""
-        planned: list[tuple[_Followed, Piece, PlannedAppend]] = []
+        planned: list[tuple[_Followed, NewLines, PlannedAppend]] = []
         for each, piece in pieces:
             writer = self._writer(each, piece)
             if writer is not None:
@@ -348,7 +348,7 @@ class Follower:
             else:
                 self._failed(each, result)
 
-    def _writer(self, each: _Followed, piece: Piece) -> SegmentWriter | None:
+    def _writer(self, each: _Followed, piece: NewLines) -> SegmentWriter | None:
         if each.writer is not None and not each.writer.is_closed:
             return each.writer
         name = each.reader.segment
@@ -376,7 +376,7 @@ class Follower:
         except TierfsError as exc:
             return exc
 
-    def _took(self, each: _Followed, piece: Piece, added: ByteRange) -> None:
+    def _took(self, each: _Followed, piece: NewLines, added: ByteRange) -> None:
         each.reader.took(piece, added, self._store.clock.now_ms())
         each.active_s, each.error = self._now_s(), None
         self.summary.bytes += len(piece.data)
@@ -420,7 +420,7 @@ class Follower:
             each.writer = None
 
 
-def _key(source: Source) -> bytes:
+def _key(source: LogSource) -> bytes:
     """Return what a source is recorded by: two spellings of one path are the same."""
     return os.fsencode(os.path.join(source.root, *source.parts))
 

@@ -1,4 +1,4 @@
-"""What is followed, and how far each segment lags its file; of any process, from the store and the files alone."""
+"""The list of followed logs, and how far each segment lags its file: from the store and the files alone."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def states(store: Store, below: str = "") -> Iterator[LogState]:
 def gaps(store: Store) -> list[tuple[str, FollowedRange]]:
     """Return the segments in which lines may be missing, with the range after the newest gap of each."""
     with store.metadata.read() as txn:
-        found = [(name, [each for each in ranges if each.gap]) for name, ranges in followed.streams(txn)]
-    return [(name, ranges[-1]) for name, ranges in found if ranges]
+        with_gaps = [(name, [each for each in ranges if each.gap]) for name, ranges in followed.streams(txn)]
+    return [(name, ranges[-1]) for name, ranges in with_gaps if ranges]
 
 
 def _state(segment: str, newest: FollowedRange, ranges: tuple[FollowedRange, ...], now_ms: int) -> LogState:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from tierfs.app.follow import files, rotations
 from tierfs.app.follow.files import OpenFile, Unreadable
-from tierfs.app.follow.plan import Comparison, LogFile, Match, Plan, Read, late, plan
+from tierfs.app.follow.plan import FileComparison, Match, Plan, PlannedRead, SeenFile, late, plan
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata import followed
@@ -36,13 +36,13 @@ Lister = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class NewLines:
     """Whole lines to append to a log's segment."""
 
     data: bytes
     """May begin with the end of a line that its file lacks."""
     followed: FollowedRange
-    """Where the lines are in their file."""
+    """The place of the lines in their file."""
     expected_offset: int
 
 
@@ -65,7 +65,7 @@ class LogReader:
         self._length = 0
         self._file: OpenFile | None = None
         self._head = b""
-        self._reads: deque[Read] = deque()
+        self._reads: deque[PlannedRead] = deque()
         self._gap = ""
         self._lingering: list[_Lingering] = []
         self._seen: tuple[object, ...] = ()
@@ -74,16 +74,16 @@ class LogReader:
         self._lost: tuple[object, ...] = ()
         self._lost_s: float | None = None
         self._lost_first_s: float | None = None
-        self._unread: Read | None = None
+        self._unread: PlannedRead | None = None
         self._unread_s = 0.0
-        self._broken: set[LogFile] = set()
+        self._broken: set[SeenFile] = set()
         self._passed = ""
         self._partial: tuple[tuple[int, int], int] | None = None
         self._partial_s = 0.0
 
     @property
     def ranges(self) -> tuple[FollowedRange, ...]:
-        """What the segment has of the log's files, the newest last."""
+        """The bytes of the log's files in its segment, the newest last."""
         return self._ranges
 
     @property
@@ -116,7 +116,7 @@ class LogReader:
         self._file, self._lingering = None, []
         self._reads.clear()
 
-    def next(self, limit: int, now_s: float, *, patient: bool = True) -> Piece | None:
+    def next(self, limit: int, now_s: float, *, patient: bool = True) -> NewLines | None:
         """Return the next lines, of at most `limit` bytes unless one line is longer; None: there are none now.
 
         The same lines are returned until they are `took`. Raises OSError for a log that cannot be read.
@@ -136,7 +136,7 @@ class LogReader:
             self._reads.popleft()
         return None
 
-    def took(self, piece: Piece, added: ByteRange, now_ms: int) -> None:
+    def took(self, piece: NewLines, added: ByteRange, now_ms: int) -> None:
         """Continue after lines that were appended."""
         self._length = added.end
         start = added.end - (piece.followed.file_end - piece.followed.file_start)
@@ -146,7 +146,7 @@ class LogReader:
         if self._reads:
             self._reads[0] = replace(self._reads[0], start=new.file_end)
 
-    def _pass(self, read: Read, now_s: float, why: str) -> None:
+    def _pass(self, read: PlannedRead, now_s: float, why: str) -> None:
         """Look again after a file could not be read; without it, if it does not change for a while."""
         self._reads.clear()
         self._seen = ()
@@ -164,11 +164,11 @@ class LogReader:
             return False
         self._is_by_name = not self._reads_on(here, now_s)
         if self._is_by_name:
-            found = self._look()
-            if found != self._look():
+            present = self._look()
+            if present != self._look():
                 self._lost_s = now_s if self._lost_s is None else self._lost_s
                 return False  # names are being changed: one that was passed over would be lost
-            self._take(self._plan(found, now_s, patient=patient), found, now_s)
+            self._take(self._plan(present, now_s, patient=patient), present, now_s)
             seen = self._state(here)
         self._end_lingering(now_s)
         self._seen, self._seen_s = seen, now_s
@@ -176,12 +176,12 @@ class LogReader:
             self._partial = None
         return bool(self._reads)
 
-    def _state(self, here: LogFile | None) -> tuple[object, ...]:
+    def _state(self, here: SeenFile | None) -> tuple[object, ...]:
         """Return what is different once there may be something to read."""
         names = files.modified_ns(os.path.dirname(self.path)) if self._is_by_name else 0
         return (here, names, *(each.file.look() for each in self._lingering))
 
-    def _reads_on(self, here: LogFile | None, now_s: float) -> bool:
+    def _reads_on(self, here: SeenFile | None, now_s: float) -> bool:
         """Plan to read on in the log's file, if it is still the same; the common case costs no listing."""
         last = followed.newest_file(self._ranges)
         if here is None or last is None or here.identity != (last.device, last.inode):
@@ -195,45 +195,45 @@ class LogReader:
         self._lost_s = self._lost_first_s = None
         self._reads.extend(self._late())
         if here.size > last.file_end:
-            self._reads.append(Read(here, last.file_end))
+            self._reads.append(PlannedRead(here, last.file_end))
         return True
 
-    def _late(self) -> tuple[Read, ...]:
+    def _late(self) -> tuple[PlannedRead, ...]:
         kept = [each.file.look() for each in self._lingering]
         return late(self._ranges, kept, files.matches_kept({each.file.identity: each.file for each in self._lingering}))
 
-    def _plan(self, found: list[LogFile], now_s: float, *, patient: bool) -> Plan:
+    def _plan(self, present: list[SeenFile], now_s: float, *, patient: bool) -> Plan:
         kept = {file.identity: file for file in (self._file, *(e.file for e in self._lingering)) if file is not None}
         last = followed.newest_file(self._ranges)
         is_last = last is not None and self._file is not None and self._file.identity == (last.device, last.inode)
         match = files.matches_kept(kept, self._head if is_last else b"")
-        if self._lost_s is not None and self._lost != self._rotated(found):
+        if self._lost_s is not None and self._lost != self._rotated(present):
             self._lost_s = now_s  # something is still being done to the files
         patient = patient and (self._lost_s is None or now_s - self._lost_s < LOST_S)
         patient = patient and (self._lost_first_s is None or now_s - self._lost_first_s < MOST_LOST_S)
         if last is None:
-            found = [file for file in found if file.path == self.path or file.modified_ns >= self._since_ns]
-        is_named = self._file is None or self._file.identity in {file.identity for file in found}
+            present = [file for file in present if file.path == self.path or file.modified_ns >= self._since_ns]
+        is_named = self._file is None or self._file.identity in {file.identity for file in present}
         nameless = None if is_named or self._file is None else self._file.look()
-        made = plan(self._ranges, found, Comparison(match, files.is_copy), nameless=nameless, patient=patient)
-        return replace(made, reads=(*late(self._ranges, found, match), *made.reads))
+        made = plan(self._ranges, present, FileComparison(match, files.is_copy), nameless=nameless, patient=patient)
+        return replace(made, reads=(*late(self._ranges, present, match), *made.reads))
 
-    def _take(self, made: Plan, found: list[LogFile], now_s: float) -> None:
+    def _take(self, made: Plan, present: list[SeenFile], now_s: float) -> None:
         if made.waits:
             self._lost_s = now_s if self._lost_s is None else self._lost_s
             self._lost_first_s = self._lost_s if self._lost_first_s is None else self._lost_first_s
-            self._lost = self._rotated(found)
+            self._lost = self._rotated(present)
         else:
             self._lost_s = self._lost_first_s = None
         self._reads.extend(made.reads)
         self._gap = "; ".join(filter(None, (self._passed, made.gap)))
 
-    def _rotated(self, found: list[LogFile]) -> tuple[LogFile, ...]:
-        return tuple(file for file in found if file.path != self.path)
+    def _rotated(self, present: list[SeenFile]) -> tuple[SeenFile, ...]:
+        return tuple(file for file in present if file.path != self.path)
 
-    def _look(self) -> list[LogFile]:
+    def _look(self) -> list[SeenFile]:
         """Return the files of the log that have a name, the oldest first."""
-        found: list[LogFile] = []
+        present: list[SeenFile] = []
         for directory, name in self._places():
             try:
                 listing = self._list(directory)
@@ -242,13 +242,13 @@ class LogReader:
             for each in rotations.earlier(name, listing):
                 packed = rotations.is_compressed(each)
                 file = files.look_at(os.path.join(directory, each), compressed=packed)
-                if file is not None and file.identity not in {other.identity for other in found}:
-                    found.append(file)
+                if file is not None and file.identity not in {other.identity for other in present}:
+                    present.append(file)
         here = files.look_at(self.path)
-        found = [file for file in found if file not in self._broken]
-        found = [file for file in found if here is None or file.identity != here.identity]
-        found += [here] if here is not None else []
-        return found
+        present = [file for file in present if file not in self._broken]
+        present = [file for file in present if here is None or file.identity != here.identity]
+        present += [here] if here is not None else []
+        return present
 
     def _places(self) -> list[tuple[str, str]]:
         """Return the directories and names of the log; where it is a link, also those of the files it leads to."""
@@ -261,7 +261,7 @@ class LogReader:
             places += [(directory, log) for log, _ in rotations.logs_of(name)]
         return places
 
-    def _open(self, wanted: LogFile, now_s: float) -> OpenFile:
+    def _open(self, wanted: SeenFile, now_s: float) -> OpenFile:
         """Return the file of a read, open; the one before stays open for a while."""
         if self._file is not None and self._file.identity == wanted.identity:
             return self._file
@@ -277,7 +277,7 @@ class LogReader:
         self._file, self._head = file, b""
         return file
 
-    def _piece(self, file: OpenFile, read: Read, limit: int, now_s: float) -> Piece | None:
+    def _piece(self, file: OpenFile, read: PlannedRead, limit: int, now_s: float) -> NewLines | None:
         """Return lines of a file from the start of a read on; None: there are no whole ones."""
         status = file.look()
         size = limit if read.end is None else min(limit, read.end - read.start)
@@ -295,7 +295,7 @@ class LogReader:
             read.start,
         )
         lead = b"\n" if before is not None and before.unended and not continues else b""
-        return Piece(lead + data, replace(self._range(file, read.start, data, status), late=read.late), self._length)
+        return NewLines(lead + data, replace(self._range(file, read.start, data, status), late=read.late), self._length)
 
     def _is_due(self, file: OpenFile, start: int, length: int, now_s: float) -> bool:
         """Return whether the line that a file ends with is taken as it is: it has not grown for a while."""
@@ -304,7 +304,7 @@ class LogReader:
             self._partial, self._partial_s = partial, now_s
         return now_s - self._partial_s >= PARTIAL_S
 
-    def _range(self, file: OpenFile, start: int, data: bytes, status: LogFile) -> FollowedRange:
+    def _range(self, file: OpenFile, start: int, data: bytes, status: SeenFile) -> FollowedRange:
         end = start + len(data)
         head = self._head_of(file, start, data)
         tail = data[-MAX_PROOF_BYTES:]

@@ -1,7 +1,7 @@
-"""What to read next of a log: which file continues it, and which come after that. Pure.
+"""Plan the next reads of a log: which file continues it, and which come after that. Pure.
 
 The store has ranges of files; the directory has files, the oldest first. The file of the newest range is found by its
-inode or, after a copy or a compression, by its bytes. What is newer than it follows in order.
+inode or, after a copy or a compression, by its bytes. Newer files follow in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class SeenFile:
     """A file of a log, as a look at its directory found it."""
 
     path: str
@@ -27,7 +27,7 @@ class LogFile:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What no other file has at the same time."""
+        """Device and inode: no other file has them at the same time."""
         return self.device, self.inode
 
 
@@ -42,23 +42,23 @@ class Match(Enum):
     """It cannot be read to there now: it is being compressed, or may not be read."""
 
 
-Matches = Callable[[FollowedRange, LogFile], Match]
+Matches = Callable[[FollowedRange, SeenFile], Match]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What compares the bytes of files."""
+class FileComparison:
+    """The ways to compare the bytes of files."""
 
     match: Matches
-    is_copy: Callable[[LogFile, LogFile], bool]
+    is_copy: Callable[[SeenFile, SeenFile], bool]
     """Whether the first one may be a copy of the second one, or of its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PlannedRead:
     """Bytes to read of one file."""
 
-    file: LogFile
+    file: SeenFile
     start: int
     end: int | None = None
     """None: to its end, also one that it gets meanwhile. A newer file is read as far as it was written when the
@@ -69,21 +69,21 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to read, in order."""
+    """The next reads, in order."""
 
-    reads: tuple[Read, ...] = ()
+    reads: tuple[PlannedRead, ...] = ()
     waits: bool = False
     """Whether the file that continues the log may still be found: it is looked for again soon."""
     gap: str = ""
-    """Why lines may be missing before the first of `reads`."""
+    """The reason for which lines may be missing before the first of `reads`; empty without one."""
 
 
 def plan(
     known: Sequence[FollowedRange],
-    files: Sequence[LogFile],
-    compare: Comparison,
+    files: Sequence[SeenFile],
+    compare: FileComparison,
     *,
-    nameless: LogFile | None = None,
+    nameless: SeenFile | None = None,
     patient: bool = True,
 ) -> Plan:
     """Return what to read of a log, whose files are given in order, the newest last.
@@ -94,15 +94,15 @@ def plan(
     last, match = followed.newest_file(known), compare.match
     if last is None:
         return _with_newer((), files, compare, patient=patient)
-    found, unsure = _find(last, files, match)
+    place, unsure = _find(last, files, match)
     if nameless is not None and _is_of(last, nameless, match):
-        if unsure and found is None and patient:
+        if unsure and place is None and patient:
             return Plan(waits=True)
-        at = _before(nameless, files) if found is None else found[0]  # of the copy that was made of it
-        return _with_newer((Read(nameless, last.file_end),), files[at + 1 :], compare, patient=patient)
-    if found is not None:
-        at, how = found
-        first = (Read(files[at], last.file_end),) if how is Match.SAME else ()
+        at = _before(nameless, files) if place is None else place[0]  # of the copy that was made of it
+        return _with_newer((PlannedRead(nameless, last.file_end),), files[at + 1 :], compare, patient=patient)
+    if place is not None:
+        at, how = place
+        first = (PlannedRead(files[at], last.file_end),) if how is Match.SAME else ()
         return _with_newer(first, files[at + 1 :], compare, patient=patient)
     newer = [file for file in files if file.size and file.modified_ns >= last.modified_ns]
     newer = [file for file in newer if not any(_is_of(each, file, match) for each in known)]
@@ -112,7 +112,9 @@ def plan(
     return replace(made, gap=_gap(last)) if made.reads else made
 
 
-def _with_newer(first: tuple[Read, ...], newer: Sequence[LogFile], compare: Comparison, *, patient: bool) -> Plan:
+def _with_newer(
+    first: tuple[PlannedRead, ...], newer: Sequence[SeenFile], compare: FileComparison, *, patient: bool
+) -> Plan:
     """Return a plan that reads newer files too, each from its start.
 
     The last but one may be a copy of the last one, which is truncated next: its lines are read where they are.
@@ -124,28 +126,28 @@ def _with_newer(first: tuple[Read, ...], newer: Sequence[LogFile], compare: Comp
         elif patient:  # two files may well begin with the same line; a copy is one for a moment only
             return Plan(first, waits=not first)
     ends = [None] * (len(written) - 1) + [None if file.compressed else file.size for file in written[-1:]]
-    return Plan((*first, *(Read(file, 0, end) for file, end in zip(written, ends, strict=True))))
+    return Plan((*first, *(PlannedRead(file, 0, end) for file, end in zip(written, ends, strict=True))))
 
 
-def late(known: Sequence[FollowedRange], files: Sequence[LogFile], match: Matches) -> tuple[Read, ...]:
+def late(known: Sequence[FollowedRange], files: Sequence[SeenFile], match: Matches) -> tuple[PlannedRead, ...]:
     """Return what was written to earlier files of a log after newer ones had been begun, by writers that kept them."""
     last = followed.newest_file(known)
     ends = {(each.device, each.inode): each for each in known}
-    reads: list[Read] = []
+    reads: list[PlannedRead] = []
     for file in files:
         each = ends.get(file.identity)
         if each is None or last is None or file.compressed or file.identity == (last.device, last.inode):
             continue
         if file.size > each.file_end > 0 and match(each, file) is Match.SAME:
-            reads.append(Read(file, each.file_end, late=True))
+            reads.append(PlannedRead(file, each.file_end, late=True))
     return tuple(reads)
 
 
-def _is_of(known: FollowedRange, file: LogFile, match: Matches) -> bool:
+def _is_of(known: FollowedRange, file: SeenFile, match: Matches) -> bool:
     return (known.device, known.inode) == file.identity and match(known, file) is Match.SAME
 
 
-def _find(last: FollowedRange, files: Sequence[LogFile], match: Matches) -> tuple[tuple[int, Match] | None, bool]:
+def _find(last: FollowedRange, files: Sequence[SeenFile], match: Matches) -> tuple[tuple[int, Match] | None, bool]:
     """Return the place of the newest range's file and how it matches; or None, and whether one could not be read."""
     unsure = False
     inode = [at for at, file in enumerate(files) if file.inode == last.inode and not file.compressed]
@@ -174,12 +176,12 @@ def _find(last: FollowedRange, files: Sequence[LogFile], match: Matches) -> tupl
     return None, unsure
 
 
-def _before(nameless: LogFile, files: Sequence[LogFile]) -> int:
+def _before(nameless: SeenFile, files: Sequence[SeenFile]) -> int:
     """Return the place of the newest file that was last written before a file without a place."""
     return max((at for at, file in enumerate(files) if file.modified_ns < nameless.modified_ns), default=-1)
 
 
-def _after(last: FollowedRange, files: Sequence[LogFile]) -> tuple[int, Match] | None:
+def _after(last: FollowedRange, files: Sequence[SeenFile]) -> tuple[int, Match] | None:
     """Return the place after which everything is newer than a file that was empty when it was seen."""
     older = [at for at, file in enumerate(files) if file.modified_ns < last.modified_ns]
     return (older[-1] if older else -1), Match.SHORTER

@@ -15,6 +15,7 @@ COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 # A number, a date or a time in any form, or a word for the one before.
 _TAG = r"[0-9][0-9T:_.\-]*|old|bak|prev|save"
+_DIGITS = re.compile("[0-9]+")
 _AFTER = re.compile(rf"[._-](?P<tag>{_TAG})")
 _INSIDE = re.compile(rf"[._-](?P<tag>{_TAG})(?P<suffix>\.[A-Za-z][A-Za-z0-9]*)")
 
@@ -65,9 +66,9 @@ def earlier(log: str, listing: Iterable[str]) -> list[str]:
 
 def _age(tag: str) -> tuple[int, tuple[int, ...]]:
     """Return what sorts a tag: dates as they pass, then counts, of which the lowest is the newest."""
-    numbers = tuple(int(digits) for digits in re.findall(r"\d+", tag))
+    numbers = tuple(int(digits) for digits in _DIGITS.findall(tag))
     if not numbers:
         return 1, (-1,)
-    if len(numbers) == 1 and tag.isdigit() and len(tag) <= _COUNT_DIGITS:
+    if len(numbers) == 1 and _DIGITS.fullmatch(tag) is not None and len(tag) <= _COUNT_DIGITS:
         return 1, (-numbers[0],)
     return 0, numbers

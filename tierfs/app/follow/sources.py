@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tierfs.app.follow import rotations
-from tierfs.app.follow.tree import Tree
+from tierfs.app.follow.tree import WatchedTree
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.engine.segments.copied_directories import name_of_copy
@@ -26,7 +26,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """A path as it was typed: a file, a directory, or a pattern."""
 
     typed: str
@@ -37,14 +37,14 @@ class Source:
     below: str = ""
     """The directory of the target that these segments are in."""
 
-    def paths(self, tree: Tree) -> Iterator[str]:
+    def paths(self, tree: WatchedTree) -> Iterator[str]:
         """Yield what is there now, but no directories."""
         yield from _matching(tree, self.root, self.parts)
 
 
 @dataclass(slots=True)
 class Found:
-    """What a look at all sources found."""
+    """The result of a look at all sources."""
 
     logs: dict[str, Log] = field(default_factory=dict)
     """By path."""
@@ -52,45 +52,45 @@ class Found:
     """By path: why it cannot be followed."""
 
 
-def sources_of(typed: Sequence[str]) -> list[Source]:
+def sources_of(typed: Sequence[str]) -> list[LogSource]:
     """Return the sources of typed paths; a directory beside other paths keeps its name, as with `ingest`."""
     return [_source(text, alone=len(typed) == 1) for text in typed]
 
 
-def _source(text: str, *, alone: bool) -> Source:
+def _source(text: str, *, alone: bool) -> LogSource:
     path = os.path.abspath(text)
     if os.path.isdir(path):
-        return Source(text, path, (_ANY_DEPTH, "*"), "" if alone else name_of_copy(text))
+        return LogSource(text, path, (_ANY_DEPTH, "*"), "" if alone else name_of_copy(text))
     if not names.is_pattern(text) or os.path.lexists(path):
-        return Source(text, os.path.dirname(path), (os.path.basename(path),))
+        return LogSource(text, os.path.dirname(path), (os.path.basename(path),))
     parts = path.split("/")
     at = next(number for number, part in enumerate(parts) if names.is_pattern(part))
-    return Source(text, "/".join(parts[:at]) or "/", tuple(parts[at:]))
+    return LogSource(text, "/".join(parts[:at]) or "/", tuple(parts[at:]))
 
 
-def find(sources: Sequence[Source], into: str, tree: Tree, is_known: Callable[[str], bool]) -> Found:
+def find(sources: Sequence[LogSource], into: str, tree: WatchedTree, is_known: Callable[[str], bool]) -> Found:
     """Look for all logs. `is_known` tells whether a segment follows a log already, which may have no file just now.
 
     Rotated files of a log are left out, but for one that was typed; and so are links to another log.
     """
-    found = Found()
+    seen = Found()
     for source in sources:
         exact = len(source.parts) == 1 and not names.is_pattern(source.parts[0])
         for path in source.paths(tree):
             inner = os.path.relpath(path, source.root)
             segment = f"{into}/{source.below}/{inner}"
-            if path in found.logs or (not exact and _is_rotated(path, segment, tree, is_known)):
+            if path in seen.logs or (not exact and _is_rotated(path, segment, tree, is_known)):
                 continue
             try:
                 name = names.join(names.split(names.from_os(segment)))
                 names.require_unreserved(name)
-                found.logs[path] = Log(path, name)
+                seen.logs[path] = Log(path, name)
             except InvalidRequest as exc:
-                found.refused[path] = str(exc)
-    return _without_links(found)
+                seen.refused[path] = str(exc)
+    return _without_links(seen)
 
 
-def _is_rotated(path: str, segment: str, tree: Tree, is_known: Callable[[str], bool]) -> bool:
+def _is_rotated(path: str, segment: str, tree: WatchedTree, is_known: Callable[[str], bool]) -> bool:
     directory, name = os.path.split(path)
     logs = {log for log, _ in rotations.logs_of(name)}
     if not logs:
@@ -101,29 +101,29 @@ def _is_rotated(path: str, segment: str, tree: Tree, is_known: Callable[[str], b
     return any(is_known(f"{above}/{log}".strip("/")) for log in logs)
 
 
-def _without_links(found: Found) -> Found:
+def _without_links(seen: Found) -> Found:
     """Leave out special files, links to nothing, and links to another log; report logs of one segment."""
     files: dict[tuple[int, int], str] = {}
     segments: dict[str, str] = {}
-    for path in sorted(found.logs, key=lambda each: (os.path.islink(each), each)):
+    for path in sorted(seen.logs, key=lambda each: (os.path.islink(each), each)):
         try:
             status = os.stat(path)
         except OSError:
-            del found.logs[path]
+            del seen.logs[path]
             continue
-        identity, segment = (status.st_dev, status.st_ino), found.logs[path].segment
+        identity, segment = (status.st_dev, status.st_ino), seen.logs[path].segment
         is_other = os.path.islink(path) and identity in files
         if not stat.S_ISREG(status.st_mode) or is_other:
-            del found.logs[path]
+            del seen.logs[path]
         elif segment in segments:
-            found.refused[path] = f"{segments[segment]} is followed into its segment {names.printable(segment)}"
-            del found.logs[path]
+            seen.refused[path] = f"{segments[segment]} is followed into its segment {names.printable(segment)}"
+            del seen.logs[path]
         else:
             files[identity], segments[segment] = path, path
-    return found
+    return seen
 
 
-def _matching(tree: Tree, directory: str, parts: Sequence[str]) -> Iterator[str]:
+def _matching(tree: WatchedTree, directory: str, parts: Sequence[str]) -> Iterator[str]:
     part, rest = parts[0], parts[1:]
     listing = tree.listing(directory)
     if part == _ANY_DEPTH:

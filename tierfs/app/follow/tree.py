@@ -11,7 +11,7 @@ _TICK_NS = 2_000_000_000
 
 
 @dataclass(slots=True)
-class Listing:
+class DirectoryNames:
     """The names in a directory."""
 
     names: frozenset[str] = frozenset()
@@ -22,16 +22,16 @@ class Listing:
 
 
 @dataclass(slots=True)
-class Tree:
+class WatchedTree:
     """Listings by directory. `changed` is true when any was made again since `settle`."""
 
     changed: bool = True
-    _listings: dict[str, Listing] = field(default_factory=dict)
+    _listings: dict[str, DirectoryNames] = field(default_factory=dict)
 
-    def listing(self, directory: str) -> Listing:
+    def listing(self, directory: str) -> DirectoryNames:
         """Return the listing of a directory, as of the last `look`; empty for one that cannot be read."""
         if directory not in self._listings:
-            self._listings[directory] = Listing()
+            self._listings[directory] = DirectoryNames()
             self._look_at(directory, self._listings[directory], now_ns=0)
         return self._listings[directory]
 
@@ -52,12 +52,12 @@ class Tree:
         for directory in self._listings.keys() - used:
             del self._listings[directory]
 
-    def _look_at(self, directory: str, listing: Listing, *, now_ns: int) -> None:
+    def _look_at(self, directory: str, listing: DirectoryNames, *, now_ns: int) -> None:
         try:
             status = os.stat(directory)
         except OSError:
             if listing.names or listing.is_fresh:
-                self._listings[directory] = Listing()
+                self._listings[directory] = DirectoryNames()
                 self.changed = True
             return
         signature = status.st_ino, status.st_mtime_ns
@@ -72,7 +72,7 @@ class Tree:
 def _scan(directory: str) -> tuple[frozenset[str], frozenset[str]]:
     try:
         with os.scandir(directory) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            rows = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     except OSError:
         return frozenset(), frozenset()
-    return frozenset(name for name, is_dir in found if not is_dir), frozenset(name for name, is_dir in found if is_dir)
+    return frozenset(name for name, is_dir in rows if not is_dir), frozenset(name for name, is_dir in rows if is_dir)

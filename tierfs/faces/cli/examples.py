@@ -44,6 +44,11 @@ tierfs append orders/today --ack cold < orders    # durable in the bucket when i
 tierfs ingest /var/log/nginx --into nginx
 tierfs ingest --open app.log --into app    # keep it open for appends
 """,
+    "follow": """
+tierfs follow /var/log/app '/var/log/nginx/*.log' --into hosts/web1    # until Ctrl-C
+tierfs follow /var/log/app --into hosts/web1 --once                    # for cron
+tierfs follow --list
+""",
     "seal": """
 tierfs seal logs/2026-11-25
 tierfs seal 'logs/2026-10-*'

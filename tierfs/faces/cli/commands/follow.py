@@ -15,7 +15,7 @@ from tierfs.faces.cli.group import command
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
-    from tierfs.app.follow.follower import Follower, Summary
+    from tierfs.app.follow.follower import FollowSummary, LogFollower
     from tierfs.app.follow.listing import LogState
 
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     "--list", "lists", is_flag=True, help="List the files that are followed: their segments, and how far they lag."
 )
 def follow(session: Session, paths: tuple[str, ...], into: str | None, once: bool, lists: bool) -> None:
-    """Append files as they grow: each line is in its segment once, whatever is killed or rotated meanwhile.
+    """Append files as they grow: each line is in its segment once, through rotation and after a kill.
 
     A PATH is a file, a directory with all files below it, or a quoted pattern such as '/var/log/*.log'. A file becomes
     DIR/<file name>; one below a directory, or that matches a pattern, DIR/<relative path>. Files that appear later are
     followed too. A rotated file (app.log.1, app.log-20261129.gz) is read to its end, and its log continues in the same
     segment. Rotated files that are older than the first run are not read.
 
-    The place in each file is recorded in the commit that appends its lines. Whole lines are appended; the beginning of
-    a line that does not grow for 5 s is appended as it is. The files are never changed. Lines that rotation deleted
-    before they were read are reported: here, in `--list`, and in `tierfs status`.
+    The place in each file is recorded in the commit that appends its lines. Lines are appended whole; a last one
+    without an end after 5 s. The files are never changed. Lines that were deleted before they were read are reported:
+    here, and in `--list`.
 
     Runs until SIGTERM or Ctrl-C. On a full disk it waits for room.
     """
@@ -47,11 +47,11 @@ def follow(session: Session, paths: tuple[str, ...], into: str | None, once: boo
         return
     if not paths or into is None:
         raise click.UsageError("specify what to follow, and --into: tierfs follow PATH... --into DIR")
-    from tierfs.app.follow.follower import Follower
+    from tierfs.app.follow.follower import LogFollower
 
     with (
         session.open_store() as store,
-        closing(Follower(store, paths, store.segment_of_path(into), session)) as follower,
+        closing(LogFollower(store, paths, store.segment_of_path(into), session)) as follower,
     ):
         if once:
             follower.run_once()
@@ -65,7 +65,7 @@ def follow(session: Session, paths: tuple[str, ...], into: str | None, once: boo
 
 
 @contextmanager
-def _ending(follower: Follower) -> Iterator[None]:
+def _ending(follower: LogFollower) -> Iterator[None]:
     """End the follower at SIGTERM and SIGINT, after the commit under way; a second signal ends the process."""
 
     def end(number: int, _: Any) -> None:
@@ -80,7 +80,7 @@ def _ending(follower: Follower) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _report(session: Session, summary: Summary, *, fails: bool) -> None:
+def _report(session: Session, summary: FollowSummary, *, fails: bool) -> None:
     failed = sorted(summary.failed.items())
     data = {
         "logs": summary.logs,
