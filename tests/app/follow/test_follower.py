@@ -14,6 +14,7 @@ from tierfs.app import room
 from tierfs.app.follow import listing, log_reader
 from tierfs.base.words.errors import NotFound
 from tierfs.engine.chunkstore.local_files import ChunkFiles
+from tierfs.engine.metadata import followed
 
 
 @pytest.fixture
@@ -112,7 +113,8 @@ def test_a_truncated_log_without_a_copy_is_a_gap(following: Following, restarted
     following.restart()
     following.look(3)
     assert following.told.warnings == []
-    assert [(name, row.segment_start) for name, row in listing.gaps(following.store)] == [("in/app.log", 8)]
+    with following.store.metadata.read() as txn:
+        assert [(name, row.segment_start) for name, row in followed.gaps(txn)] == [("in/app.log", 8)]
 
 
 def test_another_file_with_the_inode_of_a_deleted_one_is_another_file(following: Following) -> None:

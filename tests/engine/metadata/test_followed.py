@@ -54,6 +54,14 @@ def places(store: TestStore, name: str) -> list[tuple[int, int, int, int]]:
         return [(each.inode, each.file_start, each.file_end, each.segment_start) for each in followed.of(txn, name)]
 
 
+def gaps(store: TestStore) -> list[tuple[str, str]]:
+    """The streams with gaps, and why."""
+    with store.metadata.read() as txn:
+        shown = [(name, row.gap) for name, row in followed.gaps(txn)]
+        assert followed.gap_count(txn) >= len(shown)
+        return shown
+
+
 def test_appends_of_one_file_are_one_range(store: TestStore) -> None:
     append(store, "d/s", part(1, 0, 3), part(1, 3, 5))
     append(store, "d/s", part(1, 5, 9), part(2, 0, 2))
@@ -129,9 +137,18 @@ def test_a_gap_stays_for_a_week(store: TestStore, clock: ManualClock) -> None:
     append(store, "s", part(1, 0, 1), part(2, 0, 1, gap="why"))
     append(store, "s", *(part(number, 0, 1) for number in range(3, 60)))
     assert places(store, "s")[0] == (2, 0, 1, 1)
+    assert gaps(store) == [("s", "why")]
     clock.advance(A_WEEK_S)
     append(store, "s", part(60, 0, 1))
     assert places(store, "s")[0][0] > 40
+    assert gaps(store) == []
+
+
+def test_a_gap_is_gone_with_the_directory_of_its_stream(store: TestStore) -> None:
+    append(store, "d/s", part(1, 0, 1), part(2, 0, 1, gap="why"), part(2, 1, 2))
+    assert gaps(store) == [("d/s", "why")]
+    store.engine.delete("d", recursive=True, cold_due_ms=0, to_trash=True)
+    assert gaps(store) == []
 
 
 def test_a_beginning_is_the_first_file_that_is_read(store: TestStore, clock: ManualClock) -> None:

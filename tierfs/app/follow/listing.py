@@ -45,13 +45,6 @@ def states(store: Store, below: str = "") -> Iterator[LogState]:
             yield _state(segment, newest, ranges, store.clock.now_ms())
 
 
-def gaps(store: Store) -> list[tuple[str, FollowedRange]]:
-    """Return the segments in which lines may be missing, with the range after the newest gap of each."""
-    with store.metadata.read() as txn:
-        with_gaps = [(name, [each for each in ranges if each.gap]) for name, ranges in followed.streams(txn)]
-    return [(name, ranges[-1]) for name, ranges in with_gaps if ranges]
-
-
 def _state(segment: str, newest: FollowedRange, ranges: tuple[FollowedRange, ...], now_ms: int) -> LogState:
     path = os.fsdecode(newest.path)
     here = files.look_at(path)

@@ -137,6 +137,7 @@ class MetricName(StrEnum):
         _SAMPLED,
         "Age of the oldest byte that is only on the local disk; reported by the holder.",
     )
+    FOLLOW_GAPS = ("tierfs_follow_gaps", _SAMPLED, "Gaps in followed logs in the last week: lines that may be missing.")
     LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store without a valid copy.")
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks with a missing or damaged copy.")
     COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Billable bytes of the store in the cold tier.")

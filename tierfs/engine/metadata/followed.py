@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from tierfs.base.words import names
 from tierfs.base.words.types import ByteRange, DirectoryId, EntryKind
@@ -28,6 +28,9 @@ MOST_GAPS = 48
 GAP_KEPT_MS = 7 * 24 * 3600 * 1000
 
 _END = b"\0"
+
+# Before the keys of ranges with a gap, so that they are found without a look at the others; no directory has this id.
+_OF_GAPS = tables.u64(tables.MAX_U64)
 _BEGINNING = ""
 
 
@@ -96,14 +99,16 @@ def note(txn: WriteTransaction, parent_id: int, stream: str, read: FollowedRange
     prefix = _prefix(parent_id, stream)
     new = replace(read, segment_start=range_.end - (read.file_end - read.file_start), committed_ms=txn.now_ms)
     for key in [key for key, _ in txn.scan_raw(FOLLOWED.name, prefix + tables.u64(range_.start + 1), prefix=prefix)]:
-        txn.delete(FOLLOWED.name, key)  # of bytes that the stream has lost
+        _delete(txn, key)  # of bytes that the stream has lost
     newest = txn.at_or_before(FOLLOWED, prefix + tables.u64(tables.MAX_U64), prefix=prefix)
     after = added(() if newest is None else held((newest,), range_.start), new)
     if newest is not None and newest.segment_start != after[0].segment_start:
-        txn.delete(FOLLOWED.name, prefix + tables.u64(newest.segment_start))
+        _delete(txn, prefix + tables.u64(newest.segment_start))
     for each in after:
         if each is not newest:
             txn.put(FOLLOWED, prefix + tables.u64(each.segment_start), each)
+            if each.gap:
+                txn.put_raw(FOLLOWED.name, _OF_GAPS + prefix + tables.u64(each.segment_start), b"")
     if len(after) > 1:
         _trim(txn, prefix)
 
@@ -113,7 +118,26 @@ def _trim(txn: WriteTransaction, prefix: bytes) -> None:
     kept = recent(rows, txn.now_ms)
     for row in rows:
         if row not in kept:
-            txn.delete(FOLLOWED.name, prefix + tables.u64(row.segment_start))
+            _delete(txn, prefix + tables.u64(row.segment_start))
+
+
+def _delete(txn: WriteTransaction, key: bytes) -> None:
+    txn.delete(FOLLOWED.name, key)
+    txn.delete(FOLLOWED.name, _OF_GAPS + key)
+
+
+def gaps(txn: ReadTransaction) -> Iterator[tuple[str, FollowedRange]]:
+    """Yield each range before which lines may be missing, with the name of its stream; those of the last week."""
+    for key, _ in txn.scan_raw(FOLLOWED.name, _OF_GAPS, prefix=_OF_GAPS):
+        row = txn.get(FOLLOWED, key[len(_OF_GAPS) :])
+        name = _name_of(txn, key[len(_OF_GAPS) : -tables.U64_BYTES])
+        if row is not None and name is not None:
+            yield name, row
+
+
+def gap_count(txn: ReadTransaction) -> int:
+    """Return the number of these ranges."""
+    return sum(1 for _ in txn.scan_raw(FOLLOWED.name, _OF_GAPS, prefix=_OF_GAPS))
 
 
 def begun_ms(txn: ReadTransaction, into: str, source: bytes) -> int | None:
@@ -145,10 +169,19 @@ def streams(txn: ReadTransaction) -> Iterator[tuple[str, tuple[FollowedRange, ..
 
     Rows of a directory that was removed are left out: no name leads to them.
     """
-    for prefix, rows in groupby(txn.scan(FOLLOWED), lambda row: row[0][: -tables.U64_BYTES]):
-        parent_id, stream = DirectoryId(tables.read_u64(prefix)), prefix[tables.U64_BYTES : -len(_END)].decode()
-        if stream and txn.get(DIRECTORIES, tables.u64(parent_id)) is not None:
-            yield directories.path_of(txn, parent_id, stream), tuple(row for _, row in rows)
+    rows_of_all = takewhile(lambda row: not row[0].startswith(_OF_GAPS), txn.scan_raw(FOLLOWED.name))
+    for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
+        if (name := _name_of(txn, prefix)) is not None:
+            yield name, tuple(FOLLOWED.codec.decode(data) for _, data in rows)
+
+
+def _name_of(txn: ReadTransaction, prefix: bytes) -> str | None:
+    """Return the name of the stream with a prefix; None for a beginning, and in a directory that was removed."""
+    parent_id, stream = DirectoryId(tables.read_u64(prefix)), prefix[tables.U64_BYTES : -len(_END)].decode()
+    if not stream or txn.get(DIRECTORIES, tables.u64(parent_id)) is None:
+        return None
+    path = directories.path_of(txn, parent_id, stream)
+    return None if names.is_removed(path) else path
 
 
 def _of_beginnings(into: str) -> str:

@@ -11,7 +11,7 @@ from tierfs.base.system.clock import ClockReading
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.engine.metadata import directories, store_ownership, tables
+from tierfs.engine.metadata import directories, followed, store_ownership, tables
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.journal_state import Fencer
 from tierfs.engine.metadata.records import LocationRecord
@@ -86,6 +86,7 @@ def samples_of(
     with metadata.read() as txn:
         sums = txn.sums
         use = quota.use_of(txn, sums) if sums is not None else None
+        samples[MetricName.FOLLOW_GAPS] = followed.gap_count(txn)
     if use is not None and use.quota_bytes:
         samples[MetricName.COLD_QUOTA_BYTES] = use.quota_bytes
     if sums is not None and use is not None:
@@ -131,6 +132,17 @@ class AdoptionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GapStatus:
+    """Lines of a followed log that may be missing in its segment."""
+
+    segment: str
+    offset: int
+    """They would be before this offset."""
+    since_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """One store at one instant."""
 
@@ -172,6 +184,8 @@ class StoreStatus:
     """Where and why the first of them wait."""
     warnings: tuple[str, ...]
     adoptions: tuple[AdoptionStatus, ...] = ()
+    gaps: tuple[GapStatus, ...] = ()
+    """Of the last week."""
 
 
 def store_status(
@@ -221,6 +235,7 @@ def store_status(
             overdue_reason=txn.store.overdue_reason,
             warnings=warnings,
             adoptions=tuple(_adoptions(txn)),
+            gaps=tuple(_gaps(txn)),
         )
 
 
@@ -258,6 +273,11 @@ def _adoptions(txn: ReadTransaction) -> Iterator[AdoptionStatus]:
             yield AdoptionStatus(
                 location.url, timer.layout, into, timer.every_s, timer.last_ms, not location.from_journal
             )
+
+
+def _gaps(txn: ReadTransaction) -> Iterator[GapStatus]:
+    for segment, row in followed.gaps(txn):
+        yield GapStatus(segment, row.segment_start, row.committed_ms, row.gap)
 
 
 def totals_of(txn: ReadTransaction) -> Sums:

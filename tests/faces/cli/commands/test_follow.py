@@ -12,6 +12,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
+from tierfs.app.follow import log_reader
 from tierfs.base.words.names import printable
 
 EXIT_INVALID, EXIT_NOT_FOUND, EXIT_SEALED = 2, 3, 7
@@ -85,3 +86,17 @@ def test_a_follower_runs_until_it_is_ended(store: Path, log: Path) -> None:
         process.wait()
     assert (process.returncode, out) == (0, "appended 8 B of 1 file\n")
     assert err == "following 1 file into in; Ctrl-C ends it\n"
+
+
+def test_a_gap_is_reported_and_stays_in_the_status(store: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "LOST_S", 0)
+    tierfs("follow", log, "--into", "in", "--once", store=store)
+    assert tierfs("status", "--json", store=store).json["gaps"] == []
+    log.write_text("2\n")
+    done = tierfs("follow", log, "--into", "in", "--once", store=store, check=False)
+    assert (done.code, done.out) == (0, "appended 2 B of 1 file; 1 gap\n")
+    assert f"tierfs: warning: {log}: lines may be missing before offset 4: after byte 4" in done.err
+    (gap,) = tierfs("status", "--json", store=store).json["gaps"]
+    assert (gap["segment"], gap["offset"], "was not found" in gap["why"]) == ("in/app.log", 4, True)
+    assert "in/app.log: lines may be missing before offset 4, " in tierfs("status", store=store).out
+    assert tierfs("follow", "--list", store=store).out.splitlines()[1].endswith("followed, 1 gap")

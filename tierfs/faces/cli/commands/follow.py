@@ -36,7 +36,7 @@ def follow(session: Session, paths: tuple[str, ...], into: str | None, once: boo
 
     The place in each file is recorded in the commit that appends its lines. Lines are appended whole; a last one
     without an end after 5 s. The files are never changed. Lines that were deleted before they were read are reported:
-    here, and in `--list`.
+    here, in `--list`, and in `tierfs status`.
 
     Runs until SIGTERM or Ctrl-C. On a full disk it waits for room.
     """

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
     from tierfs.engine.segments.endangered import Endangered
     from tierfs.upkeep.holder.local_only import LocalOnly
-    from tierfs.upkeep.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, StoreStatus, TierStatus
+    from tierfs.upkeep.holder.status import (
+        AdoptionStatus,
+        BacklogStatus,
+        GapStatus,
+        JournalStatus,
+        StoreStatus,
+        TierStatus,
+    )
 
 _NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
 
@@ -127,6 +134,7 @@ def _status_text(
         overdue = f"{output.size(report.overdue_bytes)} kept after their retention: {report.overdue_reason}"
         rows.append(("overdue", overdue))
     rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
+    rows += [("gap", _gap(gap)) for gap in report.gaps[-_SHOWN:]]
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(reads)) for reads in waiting]
@@ -148,6 +156,11 @@ def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
     every = units.format_duration(adoption.every_s)
     place = f"{printable(adoption.url)} as {adoption.layout} into {printable(adoption.into)}"
     return f"{place} every {every}; last {output.clock_time(adoption.last_ms)}, {when}"
+
+
+def _gap(gap: GapStatus) -> str:
+    when = output.clock_time(gap.since_ms)
+    return f"{printable(gap.segment)}: lines may be missing before offset {gap.offset}, {when}: {printable(gap.why)}"
 
 
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:

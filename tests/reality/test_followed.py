@@ -1,0 +1,23 @@
+"""A few kills of a follower under the real logrotate; `python -m tests.reality follow` has many."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.reality import followed
+
+SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("mode", followed.MODES)
+def test_every_line_once_under_logrotate(tmp_path: Path, mode: str) -> None:
+    choice = random.Random(f"{SEED} {mode}")
+    drill = followed.run(tmp_path, mode, choice, count=8, bytes_per_s=500_000, every_s=0.2, kills=4, most_calls=150)
+    assert drill.wrong() == [], SEED
+    assert (drill.gaps, drill.rotated.rotations > 1) == ("", True), SEED
