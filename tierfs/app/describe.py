@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from tierfs.engine.segments.stat import Listed, SegmentStat
 from tierfs.engine.segments.writer_locks import WriterLocks
 
 if TYPE_CHECKING:
+    from tierfs.upkeep.holder.problem import Problem
     from tierfs.upkeep.holder.status import StoreStatus
     from tierfs.upkeep.holder.why import Reason
 
@@ -151,9 +152,14 @@ def reasons_data(kept: Sequence[Reason]) -> list[dict[str, Any]]:
     return [fields(reason, "start=range.start end=range.end cold kind why until=until_ms") for reason in kept]
 
 
-def store_status(report: StoreStatus) -> dict[str, Any]:
+def store_status(report: StoreStatus, problems: Iterable[Problem]) -> dict[str, Any]:
     """Return the status of a store as data."""
     data = fields(report)
+    del data["standing"]  # they are among the problems
+    data["problems"] = [
+        {"severity": problem.gravity.label, "kind": problem.kind.value, **fields(problem, "text remedy")}
+        for problem in problems
+    ]
     if report.holder is not None:
         data["holder"] = fields(report.holder, "pid host command since=since_ms")
     data["trash"]["next_due"] = timestamp(data["trash"].pop("next_due_ms"))

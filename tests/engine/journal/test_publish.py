@@ -183,3 +183,19 @@ def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypat
     monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)
     with pytest.raises(AlreadyExists):
         checkpointer.checkpoint()
+
+
+def test_the_store_knows_since_when_changes_wait_and_when_the_last_were_published(store: TestStore) -> None:
+    publisher(store).publish()
+    published_ms = store.clock.now_ms()
+    store.clock.advance(60)
+    store.append("s", b"x")
+    store.clock.advance(60)
+    store.append("t", b"x")
+    with store.metadata.read() as txn:
+        state = txn.store.journal
+    assert (state.published_ms, state.queued_ms) == (published_ms, published_ms + 60_000)
+    publisher(store).publish()
+    with store.metadata.read() as txn:
+        state = txn.store.journal
+    assert (state.published_ms, state.queued_ms) == (published_ms + 120_000, 0)

@@ -38,7 +38,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("ls -l", WITHOUT_BYTES, 83),
         ("du", WITHOUT_BYTES, 78),
         ("info --map s", HEAVY, 92),
-        ("status", WITHOUT_BYTES, 132),  # it asks the bucket whose it is
+        ("status", WITHOUT_BYTES, 138),  # it asks the bucket whose it is
         ("append s", HEAVY, 102),
         ("cat s", (), 119),
     ],

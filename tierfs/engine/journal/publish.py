@@ -265,11 +265,10 @@ class Publisher:
                 raise Conflict("another process published meanwhile", remedy="run the command again")
             for sequence in range(intent.first_sequence, intent.last_sequence + 1):
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
+            # Changes that still wait are younger than the intent.
+            state = replace(state, published_ms=txn.now_ms, queued_ms=txn.now_ms if txn.count(OUTBOX_NAME) else 0)
             published = replace(
-                state,
-                next_slot=intent.slot + 1,
-                published_sequence=intent.last_sequence,
-                intent=PublishIntent(),
+                state, next_slot=intent.slot + 1, published_sequence=intent.last_sequence, intent=PublishIntent()
             )
             txn.update_store(journal=published)
 

@@ -79,6 +79,8 @@ class JournalState:
     wrong_place: str = ""
     superseded_kept: int = 0
     superseded_error: str = ""
+    published_ms: int = 0
+    queued_ms: int = 0
     asked: OwnerAsked = OwnerAsked()
     left: LeftPlace = NOWHERE
 

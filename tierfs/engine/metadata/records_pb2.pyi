@@ -311,7 +311,7 @@ class ClockReading(_message.Message):
     def __init__(self, boot_id: _Optional[str] = ..., boot_ms: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked", "left")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "published_ms", "queued_ms", "asked", "left")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +323,8 @@ class JournalState(_message.Message):
     WRONG_PLACE_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_KEPT_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_MS_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
@@ -336,9 +338,11 @@ class JournalState(_message.Message):
     wrong_place: str
     superseded_kept: int
     superseded_error: str
+    published_ms: int
+    queued_ms: int
     asked: OwnerAsked
     left: LeftPlace
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ..., asked: _Optional[_Union[OwnerAsked, _Mapping]] = ..., left: _Optional[_Union[LeftPlace, _Mapping]] = ...) -> None: ...
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ..., published_ms: _Optional[int] = ..., queued_ms: _Optional[int] = ..., asked: _Optional[_Union[OwnerAsked, _Mapping]] = ..., left: _Optional[_Union[LeftPlace, _Mapping]] = ...) -> None: ...
 
 class OwnerAsked(_message.Message):
     __slots__ = ("boot_id", "boot_ms")

@@ -282,6 +282,9 @@ class WriteTransaction(ReadTransaction):
         """Queue a serialized Change for the journal; return its sequence. `data` lacks the sequence."""
         sequence = self.take("next_outbox")
         self.put_raw(OUTBOX_NAME, tables.u64(sequence), data)
+        journal = (self._store or self._read_store()).journal
+        if not journal.queued_ms:
+            self.update_store(journal=dataclasses.replace(journal, queued_ms=self.now_ms))
         return sequence
 
     def add_to_outbox_last(self, data: bytes) -> None:

@@ -27,6 +27,7 @@ from tierfs.faces.admin.offloads import Offloads
 from tierfs.faces.admin.reads import read_segment
 from tierfs.faces.python.store import Store
 from tierfs.upkeep.holder import lock
+from tierfs.upkeep.holder.problems import problems_of
 from tierfs.upkeep.holder.status import samples_of, store_status
 
 T = TypeVar("T")
@@ -265,9 +266,9 @@ class Resources:
 
     def _status(self) -> dict[str, Any]:
         store = self._store
-        return describe.store_status(
-            store_status(store.metadata, store.files, store.paths.holder, store.path, store.owner_watch.ask())
-        )
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path, store.owner_watch.ask())
+        floor_bytes = store.settings.write.free_space_floor_bytes
+        return describe.store_status(report, problems_of(report, floor_bytes=floor_bytes, now_ms=store.clock.now_ms()))
 
     def _why_not_ready(self) -> list[str]:
         store = self._store

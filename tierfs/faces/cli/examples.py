@@ -14,7 +14,8 @@ tierfs --store /srv/store init --cold none    # add one later: tierfs config col
 """,
     "status": """
 tierfs status
-tierfs status --json | jq .journal
+tierfs status --check
+tierfs status --json | jq .problems
 """,
     "admin": """
 tierfs admin                           # in the background, until SIGTERM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -9,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+
+import click
 
 from tierfs.base.words import json_data, units
 from tierfs.base.words.names import printable
@@ -92,6 +95,13 @@ def wrapped(line: str, indent: str) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def painted(text: str, colour: str) -> str:
+    """Return a text in a colour, or unchanged where standard output is no terminal with colours, or NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return click.style(text, fg=colour, bold=True)
 
 
 def cold_place(cold_url: str | None, store: Path) -> str:

@@ -42,12 +42,12 @@ QUOTA = "quota"
 PUBLISH = "publish"
 CLOCKS = "timed deletions"
 
-_LOOK = "look"
+LOOK = "look"
 # Segments that a look could not read and that are listed by name: one damaged policy fails those of all below its
 # directory.
 _MOST_LISTED = 50
 
-_OTHERS = f"{_LOOK} others"
+_OTHERS = f"{LOOK} others"
 
 
 def of_segment(task: str, segment_id: SegmentId) -> str:
@@ -206,10 +206,10 @@ def look(
     """
     snapshots.try_again(lambda segment_id: failures.may_try(_row_of(segment_id, failures)))
     complete = snapshots.refresh(first, slice_s=slice_s)
-    listed = sum(failures.has(of_segment(_LOOK, segment_id)) for segment_id in snapshots.failed)
+    listed = sum(failures.has(of_segment(LOOK, segment_id)) for segment_id in snapshots.failed)
     others: list[Exception] = []
     for segment_id, error in snapshots.failed.items():
-        what = of_segment(_LOOK, segment_id)
+        what = of_segment(LOOK, segment_id)
         if not failures.has(what) and listed >= _MOST_LISTED:
             others.append(error)
         elif failures.may_try(what):
@@ -219,13 +219,13 @@ def look(
         failures.failed(_OTHERS, others[0], name=f"at {len(others):,} other segments")
     if complete:
         failed = {_row_of(segment_id, failures) for segment_id in snapshots.failed}
-        failures.retain(f"{_LOOK} ", failed.__contains__, keep_damage=False)
+        failures.retain(f"{LOOK} ", failed.__contains__, keep_damage=False)
     return complete
 
 
 def _row_of(segment_id: SegmentId, failures: Failures) -> str:
     """Return the row that a segment is listed in: its own, or the common one of those too many for a list."""
-    own = of_segment(_LOOK, segment_id)
+    own = of_segment(LOOK, segment_id)
     return own if failures.has(own) or not failures.has(_OTHERS) else _OTHERS
 
 

@@ -24,8 +24,9 @@ from tierfs.tiering import quota
 from tierfs.upkeep.holder import lock, requests
 from tierfs.upkeep.holder.failures import QUOTA
 from tierfs.upkeep.holder.lock import Holder
-from tierfs.upkeep.holder.store_warnings import clock_warning, quota_warning, standing_warnings
-from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait
+from tierfs.upkeep.holder.problem import Problem
+from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
+from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, longest_allowed_s
 
 _MS_PER_S = 1000
 _MAX_ERRORS = 5
@@ -56,6 +57,10 @@ class JournalStatus:
     """Follows the journal and writes nothing to it."""
     old_backup: bool
     """Fenced by its own later entries: the metadata are a copy of the past."""
+    published_ms: int = 0
+    """When the newest slot was written; 0 when that is not known."""
+    queued_ms: int = 0
+    """Since when, at the latest, a change waits for the journal; 0 when none does, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ class BacklogStatus:
     """On the local disk alone too, but no policy moves them: they wait for nothing."""
     reasons: tuple[BacklogReason, ...] = ()
     """All of these bytes by reason, as far as they were asked for."""
+    late_s: int = 0
+    """Time for which the oldest byte has waited longer than every policy lets it; 0 where some wait without a time."""
 
 
 def samples_of(
@@ -183,6 +190,9 @@ class StoreStatus:
     overdue_reason: str
     """Where and why the first of them wait."""
     warnings: tuple[str, ...]
+    """`standing`, a line each."""
+    standing: tuple[Problem, ...] = ()
+    """Problems of the fence, the cold tier and the clock; problems.py has those that the other fields show."""
     adoptions: tuple[AdoptionStatus, ...] = ()
     gaps: tuple[GapStatus, ...] = ()
     """Of the last week."""
@@ -201,9 +211,11 @@ def store_status(
         holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
         left = 0 if holder is not None or not intents else _abandoned(txn, intents)
         use = quota.use_of(txn, totals)
-        warnings = standing_warnings(store, location, txn.store, unknown_owner)
-        warnings += tuple(quota_warning(use, txn.get(FAILURES, QUOTA.encode())))
-        warnings += tuple(clock_warning(ClockReading.of(metadata.clock), txn.store))
+        standing = (
+            *standing_problems(store, location, txn.store, unknown_owner),
+            *quota_problem(use, txn.get(FAILURES, QUOTA.encode())),
+            *clock_problem(ClockReading.of(metadata.clock), txn.store),
+        )
         return StoreStatus(
             path=str(store),
             store_id=txn.store.store_id,
@@ -233,7 +245,8 @@ def store_status(
             next_expiry_ms=txn.store.next_expiry_ms,
             overdue_bytes=txn.store.overdue_bytes,
             overdue_reason=txn.store.overdue_reason,
-            warnings=warnings,
+            warnings=tuple(map(as_warning, standing)),
+            standing=standing,
             adoptions=tuple(_adoptions(txn)),
             gaps=tuple(_gaps(txn)),
         )
@@ -249,6 +262,8 @@ def _journal(txn: ReadTransaction) -> JournalStatus:
         fencer=state.fencer,
         replica=txn.store.replica,
         old_backup=store_ownership.is_old_backup(txn.store),
+        published_ms=state.published_ms,
+        queued_ms=state.queued_ms if txn.count(OUTBOX_NAME) else 0,
     )
 
 
@@ -292,7 +307,12 @@ def backlog_of(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool) -
     kept = sum(row.bytes for row in reasons if not row.kind.moves)
     pending = sum(row.bytes for row in reasons) - growing - kept
     oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
-    return BacklogStatus(pending, growing, oldest_ms, kept, reasons)
+    return BacklogStatus(pending, growing, oldest_ms, kept, reasons, _late_s(txn, oldest_ms, now_ms))
+
+
+def _late_s(txn: ReadTransaction, oldest_ms: int, now_ms: int) -> int:
+    allowed_s = longest_allowed_s(txn) if oldest_ms else None
+    return 0 if allowed_s is None else max(0, (now_ms - oldest_ms) // _MS_PER_S - allowed_s)
 
 
 def _abandoned(txn: ReadTransaction, intents: int) -> int:

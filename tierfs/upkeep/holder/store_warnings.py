@@ -1,8 +1,9 @@
-"""Warnings of a store: its cold tier, its clock and its fence."""
+"""Problems of a store that stay until they are solved: its cold tier, its clock and its fence."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from tierfs.base.system.clock import TOLERANCE_S, ClockReading
@@ -14,40 +15,66 @@ from tierfs.engine.metadata.journal_state import JournalState
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.tiering import quota
 from tierfs.tiering.garbage.clocks import ACCEPT
+from tierfs.upkeep.holder.problem import Problem, ProblemKind
+
+# What to do about the place of the cold tier.
+ADD_PLACE = "to add one: tierfs config cold.url=URL"
+OTHER_DISK = "to move it: tierfs move --to DIR-ON-ANOTHER-DISK"
+RESTORE_PLACE = "mount it, or restore the directory"
+
+_SAVE = "save the bytes that are only on this disk: tierfs status lists them, each with its command"
+
+_ONLY_COPY = "there is no cold tier: this disk has the only copy"
+_SAME_DISK = "the cold tier is on the store's own filesystem: it does not protect against losing the disk"
+
+# Kinds whose sentence has the remedy at its end, in `warnings`.
+_JOINED = {ProblemKind.WRONG_COLD_TIER: "; ", ProblemKind.QUOTA: "; ", ProblemKind.CLOCK: ": "}
 
 
-def standing_warnings(
+def standing_problems(
     store: Path, location: LocationRecord | None, record: StoreRecord, unknown_owner: TierfsError | None
-) -> tuple[str, ...]:
-    """Return the warnings of the fence and the cold tier; `unknown_owner` is the error of asking for the owner."""
-    warnings: list[str] = []
+) -> Iterator[Problem]:
+    """Yield the problems of the fence and the cold tier; `unknown_owner` is the error of asking for the owner."""
     if record.journal.fenced_by_epoch:
-        warnings.append(str(store_ownership.fenced(record)))
-    cold_url = location.url if location is not None else None
+        fence = store_ownership.fenced(record)
+        if store_ownership.is_old_backup(record) or record.journal.fencer.moved_to:
+            yield Problem(ProblemKind.OLD_COPY, str(fence), fence.remedy or "")
+        else:
+            yield Problem(ProblemKind.FENCED, str(fence), _SAVE)
     if isinstance(unknown_owner, WrongColdTier):
-        warnings.append(f"{unknown_owner}; {unknown_owner.remedy}")
+        yield Problem(ProblemKind.WRONG_COLD_TIER, str(unknown_owner), unknown_owner.remedy or "")
     elif unknown_owner is not None:
-        warnings.append(f"whether the bucket is still this store's is unknown: {unknown_owner}")
+        text = f"whether the bucket is still this store's is unknown: {unknown_owner}"
+        yield Problem(ProblemKind.OWNER_UNKNOWN, text, "restore the connection; appends continue meanwhile")
     elif record.journal.wrong_place:
-        warnings.append(record.journal.wrong_place)
-    shared = shared_filesystem_warning(store, cold_url)
-    if shared:
-        warnings.append(shared)
+        text, _, remedy = record.journal.wrong_place.partition("; ")
+        yield Problem(ProblemKind.WRONG_COLD_TIER, text, remedy)
+    shared = shared_filesystem_warning(store, location.url if location is not None else None)
+    if shared is not None:
+        kind, remedy = _of_place(shared)
+        yield Problem(kind, shared, remedy)
     advisory = advisory_fence_warning(location)
     if advisory:
-        warnings.append(advisory)
-    warnings += kept_objects_warning(location, record.journal)
-    return tuple(warnings)
+        yield Problem(ProblemKind.WEAK_FENCE, advisory, "let only one machine open the store")
+    for kept in kept_objects_warning(location, record.journal):
+        yield Problem(ProblemKind.NO_DELETIONS, kept, "with a key that has the permission: tierfs gc --delete")
 
 
-def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str]:
+def as_warning(problem: Problem) -> str:
+    """Return a problem as one line: some have their remedy in the sentence."""
+    joined = _JOINED.get(problem.kind)
+    return problem.text if joined is None else f"{problem.text}{joined}{problem.remedy}"
+
+
+def quota_problem(use: quota.ColdUse, refused: FailureRecord | None) -> list[Problem]:
     """Return that nothing is offloaded any more, if the quota of the cold tier is why."""
     if not use.keeps_out(refused):
         return []
-    return [f"the cold tier has {use}: offloading is paused; the local disk will fill up; {quota.REMEDY}"]
+    text = f"the cold tier has {use}: offloading is paused; the local disk will fill up"
+    return [Problem(ProblemKind.QUOTA, text, quota.REMEDY)]
 
 
-def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
+def clock_problem(now: ClockReading, record: StoreRecord) -> list[Problem]:
     """Return why timed deletions wait although nothing fails: the clock was set, back or ahead, since a change."""
     behind_s = (record.last_wall_ms - now.wall_ms) // 1000
     ahead_s = (record.clock_seen.ahead_ms(now) or 0) // 1000
@@ -57,7 +84,16 @@ def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
         off = f"{ahead_s:,} s later than the time since this machine's boot"
     else:
         return []
-    return [f"the clock is {off}: set it, or if it is right now: {ACCEPT}"]
+    return [Problem(ProblemKind.CLOCK, f"the clock is {off}", f"set it, or if it is right now: {ACCEPT}")]
+
+
+def _of_place(warning: str) -> tuple[ProblemKind, str]:
+    """Return the kind and the remedy of a warning of `shared_filesystem_warning`."""
+    if warning == _ONLY_COPY:
+        return ProblemKind.NO_COLD_TIER, ADD_PLACE
+    if warning == _SAME_DISK:
+        return ProblemKind.SAME_DISK, OTHER_DISK
+    return ProblemKind.COLD_TIER_AWAY, RESTORE_PLACE
 
 
 def advisory_fence_warning(location: LocationRecord | None) -> str | None:
@@ -85,7 +121,7 @@ def kept_objects_warning(location: LocationRecord | None, state: JournalState | 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     """Return why a cold tier in a directory is no protection, or None."""
     if cold_url is None:
-        return "there is no cold tier: this disk has the only copy"
+        return _ONLY_COPY
     if not cold_url.startswith("file:"):
         return None
     cold = store / names.to_os(cold_url.removeprefix("file:"))
@@ -94,5 +130,5 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     except OSError as exc:
         return f"cannot access the cold tier {cold}: {exc.strerror}"
     if shared:
-        return "the cold tier is on the store's own filesystem: it does not protect against losing the disk"
+        return _SAME_DISK
     return None

@@ -253,6 +253,24 @@ class Causes:
         return {**by_cause, due: by_cause[due] - failed, other: failed}
 
 
+def longest_allowed_s(txn: ReadTransaction) -> int | None:
+    """Return the longest time that any policy lets bytes wait to be cold; None where some wait without a time.
+
+    Reads the records of policies, not those of segments.
+    """
+    if txn.count(ENTRIES.name):
+        return None  # an open ledger waits until it is closed
+    root = policies.of_directory(txn, ROOT_DIRECTORY).values
+    afters_s, ages_s, sizes = [root.offload_after_s], [root.chunk_age_s], [root.offload_above_bytes]
+    for _, record in txn.scan(POLICIES):
+        for key, values in (("offload_after", afters_s), ("chunk_age", ages_s), ("offload_above_bytes", sizes)):
+            if key in record.settings:
+                values.append(policy.from_stored(key, record.settings[key]))  # type: ignore[arg-type]
+    if any(size is not None for size in sizes):
+        return None
+    return max((after_s for after_s in afters_s if after_s is not None), default=0) + max(ages_s)
+
+
 @dataclass(slots=True)
 class _Rule:
     """The sums of segments with the same policies."""

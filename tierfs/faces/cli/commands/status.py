@@ -1,4 +1,4 @@
-"""Define tierfs status.
+"""Define tierfs status: `ok` or the problems, then the state. `--check` reduces it to a line and an exit code.
 
 For a fenced store it adds the ranges of bytes that only its disk holds, each with the command that exports it.
 """
@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.app import describe
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.base.words import units
+from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import RequestState
 from tierfs.faces.cli import output
+from tierfs.faces.cli.drawing.problems import check_line, failed_line, head
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.faces.cli.output import cold_place
 from tierfs.faces.cli.session import Session, as_json
 from tierfs.upkeep.holder.lock import mounts_of
+from tierfs.upkeep.holder.problem import Gravity, Problem, worst
 
 if TYPE_CHECKING:
+    from tierfs.app.store import Store
     from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
     from tierfs.engine.segments.endangered import Endangered
     from tierfs.upkeep.holder.local_only import LocalOnly
@@ -74,38 +79,93 @@ def _export(store: Path, run: LocalOnly) -> str:
 
 
 @command("status")
-def status(session: Session) -> None:
-    """Show the store: its tiers, bytes not offloaded yet, the bucket's journal, background work, and warnings."""
-    from tierfs.upkeep.holder.status import store_status
+@click.option("--check", is_flag=True, help="Print one line, for cron or Nagios; exit with 0, 1 (warning) or 2.")
+def status(session: Session, check: bool) -> None:
+    """Show `ok` or the problems, then the store: its tiers, bytes not offloaded yet, the journal, background work.
 
+    The worst problem is first, each with its remedy. --check exits with 0 if all is well, 1 if all problems are
+    warnings, and 2 if one is critical or the store cannot be opened.
+    """
+    if check:
+        _check(session)
+        return
     with session.open_store(looks=True) as store:
-        unknown = store.owner_watch.ask()
-        report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
-        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
-        alive, dead, silent, covered = ([point for point in ours if ours[point] is state] for state in MountState)
-        waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
-        data = describe.store_status(report)
-        data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "covered_mounts": covered}
-        data |= {"waiting": waiting}
-        text = _status_text(report, alive, dead, silent, covered, waiting)
+        seen = _look(store)
+        report, text = seen.report, seen.text()
         if not report.journal.fenced_by_epoch:
-            session.result(data, text)
+            session.result(seen.data(), text)
             return
         from tierfs.upkeep.holder.local_only import local_only
 
         with store.metadata.read() as txn:
-            _print_fenced(session, data, text, store.path, local_only(txn))
+            _print_fenced(session, seen.data(), text, store.path, local_only(txn))
 
 
-def _status_text(
-    report: StoreStatus,
-    mount_points: Sequence[str],
-    dead: Sequence[str],
-    silent: Sequence[str],
-    covered: Sequence[str],
-    waiting: Sequence[WaitingMount],
-) -> str:
+def _check(session: Session) -> None:
+    """Print the line of --check and exit with its code."""
+    try:
+        with session.open_store(looks=True) as store:
+            seen = _look(store)
+    except TierfsError as exc:
+        gravity = Gravity.CRITICAL
+        remedy = f"; {exc.remedy}" if exc.remedy else ""
+        session.result({"check": gravity.label, "error": str(exc), "remedy": exc.remedy}, failed_line(f"{exc}{remedy}"))
+    else:
+        gravity = worst(seen.problems)
+        session.result(seen.data(), check_line(seen.report, seen.problems))
+    raise click.exceptions.Exit(int(gravity))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A store and its mounts at one instant."""
+
+    report: StoreStatus
+    mounts: Mapping[str, MountState]
+    waiting: Sequence[WaitingMount]
+    problems: Sequence[Problem]
+
+    def data(self) -> dict[str, Any]:
+        """Return the status for programs."""
+        states = {
+            "mounts": [*self.mounts],
+            "dead_mounts": self.points(MountState.DEAD),
+            "silent_mounts": self.points(MountState.SILENT),
+            "covered_mounts": self.points(MountState.COVERED),
+        }
+        return describe.store_status(self.report, self.problems) | states | {"waiting": self.waiting}
+
+    def text(self) -> str:
+        """Return the status for people."""
+        return "\n".join([*head(self.problems, output.painted), "", _status_text(self)])
+
+    def points(self, wanted: MountState) -> list[str]:
+        """Return the mount points of one state."""
+        return [point for point, state in self.mounts.items() if state is wanted]
+
+
+def _look(store: Store) -> _Shown:
+    from tierfs.upkeep.holder.problems import problems_of
+    from tierfs.upkeep.holder.status import store_status
+
+    unknown = store.owner_watch.ask()
+    report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
+    mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
+    alive = [point for point, state in mounts.items() if state is MountState.ALIVE]
+    waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
+    problems = problems_of(
+        report,
+        floor_bytes=store.settings.write.free_space_floor_bytes,
+        now_ms=store.clock.now_ms(),
+        mounts=mounts,
+        waiting=map(str, waiting),
+    )
+    return _Shown(report, mounts, waiting, problems)
+
+
+def _status_text(seen: _Shown) -> str:
     """Return the status as a table for people."""
+    report = seen.report
     left = f", {report.uploads_left} to clean up after a process that was killed" if report.uploads_left else ""
     reasons = [("waits" if row.kind.moves else "stays", row) for row in report.backlog.reasons]
     rows = [
@@ -136,15 +196,23 @@ def _status_text(
     rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
     rows += [("gap", _gap(gap)) for gap in report.gaps[-_SHOWN:]]
     rows += _endangered(report.endangered)
-    rows += [("mount", printable(point)) for point in mount_points]
-    rows += [("waiting", str(reads)) for reads in waiting]
-    rows += [("stale mount", f"{printable(point)}: its process has exited: tierfs umount {point}") for point in dead]
-    rows += [("silent mount", f"{printable(point)}: its process {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
-    rows += [("covered mount", f"{printable(point)}: another filesystem is mounted over it") for point in covered]
+    rows += [("mount", printable(point)) for point in seen.points(MountState.ALIVE)]
+    rows += [("waiting", str(reads)) for reads in seen.waiting]
+    rows += [
+        ("stale mount", f"{printable(point)}: its process has exited: tierfs umount {point}")
+        for point in seen.points(MountState.DEAD)
+    ]
+    rows += [
+        ("silent mount", f"{printable(point)}: its process {SILENT}: {SILENT_REMEDY} {point}")
+        for point in seen.points(MountState.SILENT)
+    ]
+    rows += [
+        ("covered mount", f"{printable(point)}: another filesystem is mounted over it")
+        for point in seen.points(MountState.COVERED)
+    ]
     rows += [("stuck", _stuck(failure)) for failure in report.troubles]
     rows += [("request", _request(request)) for request in report.requests]
     rows += [("garbage error", printable(error)) for error in report.garbage_errors]
-    rows += [("warning", printable(warning)) for warning in report.warnings]
     return output.table(rows)
 
 
