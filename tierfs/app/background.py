@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from tierfs.app.adopt_again import repeating
+from tierfs.app.follow.in_background import BackgroundFollowing
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store
 from tierfs.base.system import daemon_log
@@ -26,22 +27,27 @@ log = logging.getLogger(__name__)
 
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
     """Make what holds an open store."""
-    connect = partial(_connect, store)
+    connect = partial(_connect, store, BackgroundFollowing(store))
     return HolderTask(store.paths.holder, store.metadata, lambda: store.settings.background, threads, connect)
 
 
-def _connect(store: Store) -> Begin:
+def _connect(store: Store, following: BackgroundFollowing) -> Begin:
     """Connect to the cold tier, if there is one, and choose the work of the store's holder."""
     if store.is_replica:
         return partial(kinds.of_replica, store.metadata, lambda: follower_of(store).refresh)
     ballast.restore(store.paths.ballast)
     location = store.cold_location
     if location is None:
-        return repeating(store, partial(kinds.without_cold_tier, store.local_work()))
+        return _with_sources(store, following, partial(kinds.without_cold_tier, store.local_work()))
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
-    return repeating(store, partial(kinds.with_cold_tier, store.cold_work()))
+    return _with_sources(store, following, partial(kinds.with_cold_tier, store.cold_work()))
+
+
+def _with_sources(store: Store, following: BackgroundFollowing, begin: Begin) -> Begin:
+    """Add to the work of a holder what brings in the bytes of others."""
+    return following.added_to(repeating(store, begin))
 
 
 async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:

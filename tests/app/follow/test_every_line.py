@@ -13,6 +13,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
 from tierfs.app.follow import follower
 from tierfs.app.follow.follower import LogFollower
+from tierfs.app.follow.sources import sources_of
 from tierfs.app.room import InLog
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.app.store import Store, open_store
@@ -63,7 +64,7 @@ class World:
         try:
             if self._follower is None:
                 self._store = open_store(self.path / "store", self.clock)
-                self._follower = LogFollower(self._store, [str(self.logs)], "in", InLog())
+                self._follower = LogFollower(self._store, sources_of([str(self.logs)]), "in", InLog())
             self._follower.look()
         except Killed:
             self.kill()

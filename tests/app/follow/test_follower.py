@@ -16,6 +16,8 @@ from tierfs.base.words.errors import NotFound
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import followed
 
+A_DAY_S = 24 * 3600
+
 
 @pytest.fixture
 def following(tmp_path: Path) -> Iterator[Following]:
@@ -207,6 +209,19 @@ def test_a_file_that_is_rotated_before_the_first_commit_is_read(
     assert following.text() == "one\ntwo\n"
 
 
+def test_a_log_that_has_no_file_now_is_read_to_its_end(following: Following) -> None:
+    """logrotate's `nocreate`: the new file is made with the next line."""
+    log = following.logs / "app.log"
+    write(log, "one\n")
+    following.look()
+    following.restart()
+    write(log, "two\n")
+    log.rename(following.logs / "app.log.1")
+    following.look()
+    assert following.text() == "one\ntwo\n"
+    assert following.segments() == ["app.log"]
+
+
 def test_a_removed_segment_gets_its_file_from_the_start(following: Following) -> None:
     log = following.logs / "app.log"
     write(log, "one\n")
@@ -307,3 +322,18 @@ def test_states_tell_how_far_a_segment_lags(following: Following) -> None:
     write(log, "x")
     assert [each.state for each in listing.states(following.store)] == ["rotated"]
     assert list(listing.states(following.store, "other")) == []
+
+
+def test_logs_that_vanished_long_ago_are_forgotten(following: Following) -> None:
+    for name in ("app.log", "gone.log"):
+        write(following.logs / name, "one\n")
+    following.look()
+    (following.logs / "gone.log").unlink()
+    following.clock.advance(A_DAY_S)
+    write(following.logs / "app.log", "two\n")
+    following.look()
+    write(following.logs / "new.log", "one\n")
+    following.look()
+    assert sorted(map(os.path.basename, following.follower.paths)) == ["app.log", "new.log"]
+    following.restart()
+    assert sorted(map(os.path.basename, following.follower.paths)) == ["app.log", "new.log"]

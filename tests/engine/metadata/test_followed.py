@@ -12,10 +12,10 @@ from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words.errors import OffsetMismatch
-from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange
+from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, DirectoryId
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import followed, policies
-from tierfs.engine.metadata.followed_range import FollowedRange
+from tierfs.engine.metadata.followed_range import FollowedRange, FollowedSource
 from tierfs.engine.metadata.tables import FOLLOWED
 from tierfs.engine.segments import create
 from tierfs.engine.segments.writer import PlannedAppend, append_all
@@ -151,21 +151,34 @@ def test_a_gap_is_gone_with_the_directory_of_its_stream(store: TestStore) -> Non
     assert gaps(store) == []
 
 
-def test_a_beginning_is_the_first_file_that_is_read(store: TestStore, clock: ManualClock) -> None:
+def source(path: bytes, begun_ms: int, directory_id: int = 1, below: str = "") -> FollowedSource:
+    return FollowedSource(path=path, begun_ms=begun_ms, directory_id=DirectoryId(directory_id), below=below)
+
+
+def test_a_source_begins_once_with_the_files_that_are_read_first(store: TestStore) -> None:
     with store.metadata.write() as txn:
         create.make_directory(txn, "d")
-        followed.begin(txn, "d", b"/logs", 5, [("d/s", part(7, 0, 0))])
-        followed.begin(txn, "d", b"/more", 6, [("d/s", part(8, 0, 0))])
-        followed.begin(txn, "", b"/logs", 7, [])
+        followed.begin(txn, [source(b"/logs", 5)], [("d/s", part(7, 0, 0))])
+        followed.begin(txn, [source(b"/logs", 6), source(b"/logs", 7, below="x")], [("d/s", part(8, 0, 0))])
+        followed.begin(txn, [source(b"/logs", 8, directory_id=2)], [])
     with store.metadata.read() as txn:
-        begun = [followed.begun_ms(txn, *each) for each in (("d", b"/logs"), ("d", b"/more"), ("", b"/logs"))]
-        assert begun == [5, 6, 7]
-        assert followed.begun_ms(txn, "d", b"/other") is None
-        assert [name for name, _ in followed.streams(txn)] == ["d/s"], "a beginning is no stream"
+        assert [each.begun_ms for each in followed.sources(txn)] == [5, 7, 8]
+        assert [name for name, _ in followed.streams(txn)] == ["d/s"], "a source is no stream"
     assert places(store, "d/s") == [(7, 0, 0, 0)]
     store.append("d/s", b"by hand")
     append(store, "d/s", part(7, 0, 3))
     assert places(store, "d/s") == [(7, 0, 3, 7)]
+
+
+def test_the_holder_follows_chosen_sources(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        followed.begin(txn, [source(b"/a", 1), source(b"/b", 2)], [])
+        followed.in_background(txn, [source(b"/b", 0)], background=True)
+        assert [each.background for each in followed.sources(txn)] == [False, True]
+        followed.begin(txn, [source(b"/b", 3)], [])
+        followed.in_background(txn, [source(b"/a", 0)], background=True)
+        followed.in_background(txn, [source(b"/b", 0)], background=False)
+        assert [each.background for each in followed.sources(txn)] == [True, False]
 
 
 def test_streams_of_a_removed_directory_are_left_out(store: TestStore) -> None:

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierfs.app.follow import sources
+from tierfs.app.follow import beginnings, sources
 from tierfs.app.follow.hints import Hints
-from tierfs.app.follow.log_reader import LogReader, NewLines, beginning
+from tierfs.app.follow.log_reader import LogReader, NewLines
 from tierfs.app.follow.rotations import logs_of
-from tierfs.app.follow.sources import Found, LogSource
+from tierfs.app.follow.sources import Found, Log, LogSource
 from tierfs.app.follow.tree import WatchedTree
 from tierfs.app.room import Room, Tells
 from tierfs.app.store import Store
@@ -36,7 +36,7 @@ from tierfs.base.words.errors import (
 from tierfs.base.words.types import MIB, ByteRange, EntryKind
 from tierfs.engine.metadata import directories, followed
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.segments import create, streams
+from tierfs.engine.segments import streams
 from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_all
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,9 @@ _RETRY_S = 5.0
 
 # A segment that gets nothing for so long may be sealed or removed by others (a guess).
 _IDLE_WRITER_S = 60.0
+
+# A log without a file is looked for that long after its last lines (a guess).
+_ABSENT_MS = 24 * 3600 * 1000
 
 # Open files of all logs, at most; of one: the newest, and those that are being rotated away.
 _OPEN_FILES = 16_384
@@ -103,14 +106,20 @@ class FollowSummary:
 class LogFollower:
     """Follows sources into a directory of a store. Use it in one thread; close it."""
 
-    def __init__(self, store: Store, typed: Sequence[str], into: str, tells: Tells) -> None:
-        """Find the logs. Raises NotFound if there are none, InvalidRequest for a bad `into`."""
+    def __init__(
+        self, store: Store, followed_sources: Sequence[LogSource], into: str, tells: Tells, *, waits: bool = True
+    ) -> None:
+        """Find the logs. Raises NotFound if there never were any, InvalidRequest for a bad `into`.
+
+        `waits`: for room on a full disk; else lines that find none are an error of their log, and are retried.
+        """
         osio.allow_more_open_files(_CACHES_SHARE * _OPEN_FILES)
         self.summary = FollowSummary()
         self._store = store
         self._into = names.join(names.split(into))
-        self._sources = sources.sources_of(typed)
+        self._sources = followed_sources
         self._tells = tells
+        self._room_wait_s = math.inf if waits else 0.0
         self._tree = WatchedTree()
         self._hints = Hints()
         self._logs: dict[str, _Followed] = {}
@@ -189,30 +198,28 @@ class LogFollower:
         """Find the logs, and record that following them begins, so that none of them is passed over after a crash."""
         at_ms = self._store.clock.now_ms()
         seen = self._look_for()
-        with self._store.metadata.read() as txn:
-            begun = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
-        if not seen.logs and not any(begun):
+        begun = beginnings.recorded(self._store, self._into, self._sources)
+        if not seen.logs and not begun:
             refused = next(iter(seen.refused.values()), "")
-            typed = " ".join(names.printable(source.typed) for source in self._sources)
+            typed = " ".join(names.printable(source.path) for source in self._sources)
             raise NotFound(
                 f"nothing to follow matches {typed}" + (f": {refused}" if refused else ""),
                 remedy="give files, directories or patterns of files that exist; quote a pattern",
             )
-        if None in begun:
-            self._record(seen, [each for each, ms in zip(self._sources, begun, strict=True) if ms is None], at_ms)
-        with self._store.metadata.read() as txn:
-            times = [followed.begun_ms(txn, self._into, _key(source)) for source in self._sources]
-        self._since_ns = (min(ms for ms in times if ms is not None) - _MS_PER_S) * _NS_PER_MS
+        if len(begun) < len(self._sources):
+            beginnings.record(self._store, self._into, self._sources, seen.logs.values(), at_ms)
+            begun = beginnings.recorded(self._store, self._into, self._sources)
+        self._since_ns = (min(row.begun_ms for row in begun) - _MS_PER_S) * _NS_PER_MS
+        for each in self._absent():
+            seen.logs.setdefault(each.path, each)
         self._follow(seen)
 
-    def _record(self, seen: Found, new: Sequence[LogSource], at_ms: int) -> None:
-        first = [(each.segment, row) for each in seen.logs.values() if (row := beginning(each.path)) is not None]
-        with self._store.metadata.write() as txn:
-            create.make_directory(txn, self._into)
-            for name in {segment.rpartition("/")[0] for segment, _ in first}:
-                create.make_directory(txn, name)
-            for source in new:
-                followed.begin(txn, self._into, _key(source), at_ms, first)
+    def _absent(self) -> list[Log]:
+        """Return the logs without a file whose last lines may be in a rotated one."""
+        with self._store.metadata.read() as txn:
+            rows = [(name, ranges[-1].committed_ms) for name, ranges in followed.streams(txn)]
+        since_ms = self._store.clock.now_ms() - _ABSENT_MS
+        return sources.absent(self._sources, self._into, [name for name, at_ms in rows if at_ms >= since_ms])
 
     def _look_for(self) -> Found:
         with self._store.metadata.read() as txn:
@@ -228,6 +235,10 @@ class LogFollower:
             if self._refused.get(path) != why:
                 self._tells.warn(f"{names.printable(path)} is not followed: {why}")
         self._refused = seen.refused
+        long_ago_s = self._now_s() - _ABSENT_MS / _MS_PER_S
+        for path in [path for path, each in self._logs.items() if each.active_s < long_ago_s]:
+            if path not in seen.logs:
+                self._close(self._logs.pop(path))
         new = [each for path, each in seen.logs.items() if path not in self._logs]
         for each in new:
             reader = LogReader(each.path, each.segment, os.listdir, self._since_ns)
@@ -353,7 +364,7 @@ class LogFollower:
             return each.writer
         name = each.reader.segment
         try:
-            room = Room(self._store, self._tells, wait_s=math.inf)
+            room = Room(self._store, self._tells, wait_s=self._room_wait_s)
             each.writer = room.make(
                 name, lambda: self._store.engine.open_writer(name, expected_offset=piece.expected_offset), self._stop
             )
@@ -372,7 +383,7 @@ class LogFollower:
             return result
 
         try:
-            return Room(self._store, self._tells, wait_s=math.inf).make(append.writer.name, again, self._stop)
+            return Room(self._store, self._tells, wait_s=self._room_wait_s).make(append.writer.name, again, self._stop)
         except TierfsError as exc:
             return exc
 
@@ -418,11 +429,6 @@ class LogFollower:
         if each.writer is not None:
             self._store.engine.close_writer(each.writer)
             each.writer = None
-
-
-def _key(source: LogSource) -> bytes:
-    """Return what a source is recorded by: two spellings of one path are the same."""
-    return os.fsencode(os.path.join(source.root, *source.parts))
 
 
 def _is_known(txn: ReadTransaction, name: str) -> bool:

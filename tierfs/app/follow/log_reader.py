@@ -345,25 +345,3 @@ class LogReader:
         for each in kept[:-_MOST_LINGERING]:
             each.file.close()
         self._lingering = kept[-_MOST_LINGERING:]
-
-
-def beginning(path: str) -> FollowedRange | None:
-    """Return the record of a file that is to be read from its start; None where there is none that can be read."""
-    try:
-        file = OpenFile(path)
-    except (OSError, Unreadable):
-        return None
-    try:
-        look, head = file.look(), file.read(0, MAX_PROOF_BYTES)
-    except OSError:
-        return None
-    finally:
-        file.close()
-    return FollowedRange(
-        path=os.fsencode(path),
-        device=look.device,
-        inode=look.inode,
-        head_length=len(head),
-        head_crc32c=crc32c(head),
-        modified_ns=look.modified_ns,
-    )

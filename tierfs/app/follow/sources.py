@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -27,15 +27,27 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """A path as it was typed: a file, a directory, or a pattern."""
+    """A file, a directory, or a pattern."""
 
-    typed: str
+    path: str
+    """Absolute."""
     root: str
     """The directory that the logs' segments are named from."""
     parts: tuple[str, ...]
     """Below it: the name of a file, or the parts of a pattern."""
     below: str = ""
     """The directory of the target that these segments are in."""
+
+    @classmethod
+    def of(cls, path: str, below: str = "") -> LogSource:
+        """Return the source that an absolute path is now."""
+        if os.path.isdir(path):
+            return cls(path, path, (_ANY_DEPTH, "*"), below)
+        if not names.is_pattern(path) or os.path.lexists(path):
+            return cls(path, os.path.dirname(path), (os.path.basename(path),), below)
+        parts = path.split("/")
+        at = next(number for number, part in enumerate(parts) if names.is_pattern(part))
+        return cls(path, "/".join(parts[:at]) or "/", tuple(parts[at:]), below)
 
     def paths(self, tree: WatchedTree) -> Iterator[str]:
         """Yield what is there now, but no directories."""
@@ -54,18 +66,8 @@ class Found:
 
 def sources_of(typed: Sequence[str]) -> list[LogSource]:
     """Return the sources of typed paths; a directory beside other paths keeps its name, as with `ingest`."""
-    return [_source(text, alone=len(typed) == 1) for text in typed]
-
-
-def _source(text: str, *, alone: bool) -> LogSource:
-    path = os.path.abspath(text)
-    if os.path.isdir(path):
-        return LogSource(text, path, (_ANY_DEPTH, "*"), "" if alone else name_of_copy(text))
-    if not names.is_pattern(text) or os.path.lexists(path):
-        return LogSource(text, os.path.dirname(path), (os.path.basename(path),))
-    parts = path.split("/")
-    at = next(number for number, part in enumerate(parts) if names.is_pattern(part))
-    return LogSource(text, "/".join(parts[:at]) or "/", tuple(parts[at:]))
+    keeps = {text: name_of_copy(text) for text in typed if len(typed) > 1 and os.path.isdir(text)}
+    return [LogSource.of(os.path.abspath(text), keeps.get(text, "")) for text in typed]
 
 
 def find(sources: Sequence[LogSource], into: str, tree: WatchedTree, is_known: Callable[[str], bool]) -> Found:
@@ -88,6 +90,28 @@ def find(sources: Sequence[LogSource], into: str, tree: WatchedTree, is_known: C
             except InvalidRequest as exc:
                 seen.refused[path] = str(exc)
     return _without_links(seen)
+
+
+def absent(sources: Sequence[LogSource], into: str, segments: Iterable[str]) -> list[Log]:
+    """Return the logs of segments that have no file now, as between a rotation and the first line after it."""
+    logs: list[Log] = []
+    for source in sources:
+        above = "/".join(filter(None, (into, source.below)))
+        prefix = f"{above}/" if above else ""
+        for segment in segments:
+            inner = segment.removeprefix(prefix) if segment.startswith(prefix) else ""
+            path = os.path.join(source.root, names.to_os(inner))
+            if inner and _fits_parts(inner.split("/"), source.parts) and not os.path.lexists(path):
+                logs.append(Log(path, segment))
+    return logs
+
+
+def _fits_parts(inner: Sequence[str], parts: Sequence[str]) -> bool:
+    if not parts or not inner:
+        return not parts and not inner
+    if parts[0] == _ANY_DEPTH:
+        return _fits_parts(inner, parts[1:] or ("*",)) or (len(inner) > 1 and _fits_parts(inner[1:], parts))
+    return _fits(inner[0], parts[0]) and _fits_parts(inner[1:], parts[1:])
 
 
 def _is_rotated(path: str, segment: str, tree: WatchedTree, is_known: Callable[[str], bool]) -> bool:

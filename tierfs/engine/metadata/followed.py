@@ -15,8 +15,8 @@ from itertools import groupby, takewhile
 from tierfs.base.words import names
 from tierfs.base.words.types import ByteRange, DirectoryId, EntryKind
 from tierfs.engine.metadata import directories, tables
-from tierfs.engine.metadata.followed_range import FollowedRange
-from tierfs.engine.metadata.tables import DIRECTORIES, FOLLOWED
+from tierfs.engine.metadata.followed_range import FollowedRange, FollowedSource
+from tierfs.engine.metadata.tables import DIRECTORIES, FOLLOWED, FOLLOWED_SOURCES
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
 # Ranges of one stream, its newest: late lines of a rotated file are read as long as it is among them. A log that is
@@ -29,9 +29,10 @@ GAP_KEPT_MS = 7 * 24 * 3600 * 1000
 
 _END = b"\0"
 
-# Before the keys of ranges with a gap, so that they are found without a look at the others; no directory has this id.
+# Before the keys of ranges with a gap, so that they are found without a look at the others; and of sources. No
+# directory has such an id.
 _OF_GAPS = tables.u64(tables.MAX_U64)
-_BEGINNING = ""
+_OF_SOURCES = tables.u64(tables.MAX_U64 - 1)
 
 
 def of(txn: ReadTransaction, name: str) -> tuple[FollowedRange, ...]:
@@ -140,28 +141,40 @@ def gap_count(txn: ReadTransaction) -> int:
     return sum(1 for _ in txn.scan_raw(FOLLOWED.name, _OF_GAPS, prefix=_OF_GAPS))
 
 
-def begun_ms(txn: ReadTransaction, into: str, source: bytes) -> int | None:
-    """Return when following a source into a directory began; None if it never did, or the directory is gone."""
-    return next((row.committed_ms for row in of(txn, _of_beginnings(into)) if row.path == source), None)
+def sources(txn: ReadTransaction) -> list[FollowedSource]:
+    """Return all sources, by directory; also those of directories that were removed."""
+    return [row for _, row in txn.scan(FOLLOWED_SOURCES, prefix=_OF_SOURCES)]
 
 
-def begin(
-    txn: WriteTransaction, into: str, source: bytes, at_ms: int, first: Iterable[tuple[str, FollowedRange]]
-) -> None:
-    """Record that following a source into a directory begins with these files: they are read from their start.
+def begin(txn: WriteTransaction, new: Iterable[FollowedSource], first: Iterable[tuple[str, FollowedRange]]) -> None:
+    """Record that following sources begins with these files, by their segments: they are read from their start.
 
-    `at_ms` is before they were listed. The directories exist. Files of streams that have rows keep their place.
+    The directories of the segments exist. Files of streams that have rows keep their place, and a source that is
+    recorded keeps its time.
     """
-    prefix = _prefix(_directory_id(txn, into), _BEGINNING)
-    number = sum(1 for _ in txn.scan_raw(FOLLOWED.name, prefix, prefix=prefix))
-    row = FollowedRange(path=source, committed_ms=at_ms)
-    txn.put(FOLLOWED, prefix + tables.u64(number), row)
+    for source in new:
+        prefix = _OF_SOURCES + tables.u64(source.directory_id)
+        rows = list(txn.scan(FOLLOWED_SOURCES, prefix=prefix))
+        key = next((key for key, row in rows if _is_same(row, source)), None)
+        if key is None:
+            number = tables.read_u64(rows[-1][0][len(prefix) :]) + 1 if rows else 0
+            txn.put(FOLLOWED_SOURCES, prefix + tables.u64(number), source)
     for name, each in first:
         above, _, stream = name.rpartition("/")
-        prefix = _prefix(_directory_id(txn, above), stream)
+        prefix = _prefix(directories.must_find(txn, above, "directory").id, stream)
         if next(txn.scan_raw(FOLLOWED.name, prefix, prefix=prefix), None) is None:
-            row = replace(each, committed_ms=txn.now_ms)
-            txn.put(FOLLOWED, prefix + tables.u64(each.segment_start), row)
+            txn.put(FOLLOWED, prefix + tables.u64(each.segment_start), replace(each, committed_ms=txn.now_ms))
+
+
+def in_background(txn: WriteTransaction, chosen: Iterable[FollowedSource], *, background: bool) -> None:
+    """Let the holder of the store follow sources that are recorded, or no more."""
+    for key, row in list(txn.scan(FOLLOWED_SOURCES, prefix=_OF_SOURCES)):
+        if any(_is_same(row, source) for source in chosen):
+            txn.put(FOLLOWED_SOURCES, key, replace(row, background=background))
+
+
+def _is_same(row: FollowedSource, source: FollowedSource) -> bool:
+    return (row.directory_id, row.path, row.below) == (source.directory_id, source.path, source.below)
 
 
 def streams(txn: ReadTransaction) -> Iterator[tuple[str, tuple[FollowedRange, ...]]]:
@@ -169,28 +182,19 @@ def streams(txn: ReadTransaction) -> Iterator[tuple[str, tuple[FollowedRange, ..
 
     Rows of a directory that was removed are left out: no name leads to them.
     """
-    rows_of_all = takewhile(lambda row: not row[0].startswith(_OF_GAPS), txn.scan_raw(FOLLOWED.name))
+    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name))
     for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
         if (name := _name_of(txn, prefix)) is not None:
             yield name, tuple(FOLLOWED.codec.decode(data) for _, data in rows)
 
 
 def _name_of(txn: ReadTransaction, prefix: bytes) -> str | None:
-    """Return the name of the stream with a prefix; None for a beginning, and in a directory that was removed."""
+    """Return the name of the stream with a prefix; None in a directory that was removed."""
     parent_id, stream = DirectoryId(tables.read_u64(prefix)), prefix[tables.U64_BYTES : -len(_END)].decode()
-    if not stream or txn.get(DIRECTORIES, tables.u64(parent_id)) is None:
+    if txn.get(DIRECTORIES, tables.u64(parent_id)) is None:
         return None
     path = directories.path_of(txn, parent_id, stream)
     return None if names.is_removed(path) else path
-
-
-def _of_beginnings(into: str) -> str:
-    path = names.join(names.split(into))
-    return f"{path}/{_BEGINNING}" if path else _BEGINNING
-
-
-def _directory_id(txn: ReadTransaction, path: str) -> int:
-    return directories.must_find(txn, path, "directory").id
 
 
 def _prefix(parent_id: int, stream: str) -> bytes:

@@ -1,8 +1,9 @@
-"""The record of a followed file's bytes in a stream. See records.proto."""
+"""The records of followed files: their bytes in a stream, and where they are looked for. See records.proto."""
 
 from __future__ import annotations
 
 from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words.types import DirectoryId
 from tierfs.engine.metadata.records import Record, require
 
 # The longest head and tail: a line with a time is shorter, and one read of a page has both.
@@ -39,3 +40,14 @@ class FollowedRange(Record):
         require(self.file_start <= self.file_end, "a followed file with a reversed range", self.inode)
         bounded = max(self.head_length, self.tail_length) <= MAX_PROOF_BYTES and self.tail_length <= self.file_end
         require(bounded, "a followed file with an impossible head or tail", self.inode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedSource(Record):
+    """A path, directory or pattern of files that are followed into a directory of the store."""
+
+    path: bytes
+    below: str = ""
+    directory_id: DirectoryId
+    begun_ms: int = 0
+    background: bool = False

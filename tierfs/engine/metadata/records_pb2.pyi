@@ -720,6 +720,22 @@ class FollowedRange(_message.Message):
     late: bool
     def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ...) -> None: ...
 
+class FollowedSource(_message.Message):
+    __slots__ = ("version", "path", "below", "directory_id", "begun_ms", "background")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    path: bytes
+    below: str
+    directory_id: int
+    begun_ms: int
+    background: bool
+    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., below: _Optional[str] = ..., directory_id: _Optional[int] = ..., begun_ms: _Optional[int] = ..., background: _Optional[bool] = ...) -> None: ...
+
 class BatchMarker(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")
     VERSION_FIELD_NUMBER: _ClassVar[int]

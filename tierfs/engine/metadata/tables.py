@@ -15,7 +15,7 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.append_key_record import AppendKeyRecord
 from tierfs.engine.metadata.batch_records import BatchRecord
 from tierfs.engine.metadata.codec import Codec, R
-from tierfs.engine.metadata.followed_range import FollowedRange
+from tierfs.engine.metadata.followed_range import FollowedRange, FollowedSource
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.engine.metadata.records import (
@@ -88,6 +88,7 @@ LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord), "ledger", lamb
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 APPEND_KEYS = Table(b"appendkeys", Codec(AppendKeyRecord, pb.AppendKeyRecord))
 FOLLOWED = Table(b"followed", Codec(FollowedRange, pb.FollowedRange))
+FOLLOWED_SOURCES = Table(FOLLOWED.name, Codec(FollowedSource, pb.FollowedSource))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 

@@ -48,6 +48,7 @@ tierfs ingest --open app.log --into app    # keep it open for appends
     "follow": """
 tierfs follow /var/log/app '/var/log/nginx/*.log' --into hosts/web1    # until Ctrl-C
 tierfs follow /var/log/app --into hosts/web1 --once                    # for cron
+tierfs follow /var/log/app --into hosts/web1 --background              # by the mount or daemon
 tierfs follow --list
 """,
     "seal": """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -139,6 +140,15 @@ class AdoptionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowStatus:
+    """A path, directory or pattern that the holder follows."""
+
+    path: str
+    into: str
+    """The directory; "" if it was removed, or is the root."""
+
+
+@dataclass(frozen=True, slots=True)
 class GapStatus:
     """Lines of a followed log that may be missing in its segment."""
 
@@ -194,6 +204,7 @@ class StoreStatus:
     standing: tuple[Problem, ...] = ()
     """Problems of the fence, the cold tier and the clock; problems.py has those that the other fields show."""
     adoptions: tuple[AdoptionStatus, ...] = ()
+    follows: tuple[FollowStatus, ...] = ()
     gaps: tuple[GapStatus, ...] = ()
     """Of the last week."""
 
@@ -248,6 +259,7 @@ def store_status(
             warnings=tuple(map(as_warning, standing)),
             standing=standing,
             adoptions=tuple(_adoptions(txn)),
+            follows=tuple(_follows(txn)),
             gaps=tuple(_gaps(txn)),
         )
 
@@ -283,11 +295,22 @@ def _adoptions(txn: ReadTransaction) -> Iterator[AdoptionStatus]:
     for _, location in txn.scan(LOCATIONS):
         timer = location.adoption
         if timer.every_s:
-            directory = txn.get(DIRECTORIES, tables.u64(timer.directory_id))
-            into = "" if directory is None else directories.path_of(txn, directory.parent_id, directory.name)
+            into = _path_of_directory(txn, timer.directory_id)
             yield AdoptionStatus(
                 location.url, timer.layout, into, timer.every_s, timer.last_ms, not location.from_journal
             )
+
+
+def _path_of_directory(txn: ReadTransaction, directory_id: int) -> str:
+    directory = txn.get(DIRECTORIES, tables.u64(directory_id))
+    is_root = directory is None or not directory.name
+    return "" if is_root or directory is None else directories.path_of(txn, directory.parent_id, directory.name)
+
+
+def _follows(txn: ReadTransaction) -> Iterator[FollowStatus]:
+    for row in followed.sources(txn):
+        if row.background:
+            yield FollowStatus(os.fsdecode(row.path), _path_of_directory(txn, row.directory_id))
 
 
 def _gaps(txn: ReadTransaction) -> Iterator[GapStatus]:

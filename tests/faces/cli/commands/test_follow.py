@@ -53,7 +53,10 @@ def test_nothing_to_follow_is_an_error(store: Path, tmp_path: Path) -> None:
     assert (done.code, "nothing to follow matches" in done.err) == (EXIT_NOT_FOUND, True)
 
 
-@pytest.mark.parametrize("words", [[], ["x"], ["--into", "in"], ["--list", "x"], ["--list", "--once"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], ["x"], ["--into", "in"], ["--list", "x"], ["--list", "--once"], ["--stop"], ["x", "--once", "--background"]],
+)
 def test_options_that_do_not_fit_are_refused(store: Path, words: list[str]) -> None:
     assert tierfs("follow", *words, store=store, check=False).code == EXIT_INVALID
 
@@ -100,3 +103,49 @@ def test_a_gap_is_reported_and_stays_in_the_status(store: Path, log: Path, monke
     assert (gap["segment"], gap["offset"], "was not found" in gap["why"]) == ("in/app.log", 4, True)
     assert "in/app.log: lines may be missing before offset 4, " in tierfs("status", store=store).out
     assert tierfs("follow", "--list", store=store).out.splitlines()[1].endswith("followed, 1 gap")
+
+
+def test_a_daemon_follows_what_was_left_to_it(store: Path, log: Path) -> None:
+    words = ("follow", log.parent, "--into", "in", "--background")
+    first = tierfs(*words, store=store, check=False)
+    assert (first.code, first.out) == (0, "following 1 file into in in the background\n")
+    assert first.err == "no mount or daemon is running: nothing is appended until one starts\n"
+    assert f"{log.parent} into in, waits for a mount" in tierfs("status", store=store).out
+    daemon = subprocess.Popen([sys.executable, "-m", "tierfs", "--store", str(store), "daemon", "-f"])
+    try:
+        assert eventually(lambda: tierfs("cat", "in/app.log", store=store, check=False).out == "one\n")
+        assert tierfs(*words, store=store).out == first.out, "again is no change"
+        with log.open("a") as file:
+            file.write("two\n")
+        assert eventually(lambda: tierfs("cat", "in/app.log", store=store).out == "one\ntwo\n")
+        other = log.parent.parent / "more.log"
+        other.write_text("three\n")
+        tierfs("follow", other, "--into", "more", "--background", store=store)
+        assert eventually(lambda: tierfs("cat", "more/more.log", store=store, check=False).out == "three\n")
+        assert {row["path"] for row in tierfs("status", "--json", store=store).json["follows"]} == {
+            str(log.parent),
+            str(other),
+        }
+        stopped = tierfs("follow", "--stop", "--into", "in", store=store)
+        assert stopped.out == f"stopped following {log.parent}\n"
+        assert tierfs("follow", "--stop", "--into", "in", store=store).out == "nothing is followed into in\n"
+        assert eventually(lambda: tierfs("seal", "in/app.log", store=store, check=False).code == 0)
+    finally:
+        daemon.terminate()
+        assert daemon.wait() == 0
+
+
+def test_a_log_that_the_daemon_cannot_append_is_listed(store: Path, log: Path) -> None:
+    tierfs("follow", log, "--into", "in", "--once", store=store)
+    tierfs("seal", "in/app.log", store=store)
+    log.write_text("one\ntwo\n")
+    tierfs("follow", log, "--into", "in", "--background", store=store, check=False)
+    daemon = subprocess.Popen([sys.executable, "-m", "tierfs", "--store", str(store), "daemon", "-f"])
+    try:
+        assert eventually(lambda: "it is sealed" in str(tierfs("status", "--json", store=store).json["troubles"]))
+        tierfs("unseal", "in/app.log", store=store)
+        assert eventually(lambda: tierfs("cat", "in/app.log", store=store).out == "one\ntwo\n")
+        assert eventually(lambda: tierfs("status", "--json", store=store).json["troubles"] == [])
+    finally:
+        daemon.terminate()
+        assert daemon.wait() == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,22 @@ from tierfs.faces.cli.session import Session
 if TYPE_CHECKING:
     from tierfs.app.follow.follower import FollowSummary, LogFollower
     from tierfs.app.follow.listing import LogState
+    from tierfs.app.follow.sources import LogSource
+    from tierfs.app.store import Store
 
 
 @command("follow")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--into", metavar="DIR", help="Target directory in the store.")
 @click.option("--once", is_flag=True, help="Append what is there now, and end: for cron.")
+@click.option("--background", is_flag=True, help="Leave it to the mount or daemon of the store, also after a restart.")
+@click.option("--stop", is_flag=True, help="End what --background started in the directory; with PATHs, for these.")
 @click.option(
     "--list", "lists", is_flag=True, help="List the files that are followed: their segments, and how far they lag."
 )
-def follow(session: Session, paths: tuple[str, ...], into: str | None, once: bool, lists: bool) -> None:
+def follow(
+    session: Session, paths: tuple[str, ...], into: str | None, once: bool, background: bool, stop: bool, lists: bool
+) -> None:
     """Append files as they grow: each line is in its segment once, through rotation and after a kill.
 
     A PATH is a file, a directory with all files below it, or a quoted pattern such as '/var/log/*.log'. A file becomes
@@ -38,30 +45,67 @@ def follow(session: Session, paths: tuple[str, ...], into: str | None, once: boo
     without an end after 5 s. The files are never changed. Lines that were deleted before they were read are reported:
     here, in `--list`, and in `tierfs status`.
 
-    Runs until SIGTERM or Ctrl-C. On a full disk it waits for room.
+    Runs until SIGTERM or Ctrl-C. On a full disk it waits for room. With --background the mount or daemon follows until
+    --stop; status shows it.
     """
+    if once + background + stop + lists > 1:
+        raise click.UsageError("use one of --once, --background, --stop, --list")
     if lists:
-        if paths or once:
-            raise click.UsageError("--list takes no PATH, and no option but --into")
+        if paths:
+            raise click.UsageError("--list takes no PATH")
         _list(session, into)
+        return
+    if stop:
+        if into is None:
+            raise click.UsageError("--stop needs --into")
+        _stop(session, paths, into)
         return
     if not paths or into is None:
         raise click.UsageError("specify what to follow, and --into: tierfs follow PATH... --into DIR")
     from tierfs.app.follow.follower import LogFollower
+    from tierfs.app.follow.sources import sources_of
 
-    with (
-        session.open_store() as store,
-        closing(LogFollower(store, paths, store.segment_of_path(into), session)) as follower,
-    ):
-        if once:
-            follower.run_once()
-        else:
-            number = output.count(len(follower.paths), "file")
-            session.note(f"following {number} into {printable(into)}; Ctrl-C ends it")
-            with _ending(follower):
-                follower.run()
-        summary = follower.summary
+    sources = sources_of(paths)
+    with session.open_store() as store:
+        target = store.segment_of_path(into)
+        with closing(LogFollower(store, sources, target, session)) as follower:
+            files = output.count(len(follower.paths), "file")
+            if background:
+                _set_background(store, target, sources, background=True)
+                session.done(
+                    {"logs": len(follower.paths)}, f"following {files} into {printable(into)} in the background"
+                )
+                if not store.is_held:
+                    session.note("no mount or daemon is running: nothing is appended until one starts")
+                return
+            if once:
+                follower.run_once()
+            else:
+                session.note(f"following {files} into {printable(into)}; Ctrl-C ends it")
+                with _ending(follower):
+                    follower.run()
+            summary = follower.summary
     _report(session, summary, fails=once)
+
+
+def _set_background(store: Store, into: str, sources: Sequence[LogSource], *, background: bool) -> None:
+    from tierfs.app.follow import beginnings, in_background
+
+    in_background.choose(store, beginnings.recorded(store, into, sources), background=background)
+
+
+def _stop(session: Session, paths: Sequence[str], into: str) -> None:
+    """Let the holder follow these paths no more; without any, nothing into the directory."""
+    from tierfs.app.follow import in_background
+
+    with session.open_store() as store:
+        wanted = {os.fsencode(os.path.abspath(path)) for path in paths}
+        rows = in_background.chosen(store, store.segment_of_path(into))
+        ended = [row for row in rows if not paths or row.path in wanted]
+        in_background.choose(store, ended, background=False)
+    shown = [os.fsdecode(row.path) for row in ended]
+    lines = [f"stopped following {printable(path)}" for path in shown]
+    session.done({"stopped": shown}, "\n".join(lines or [f"nothing is followed into {printable(into)}"]))
 
 
 @contextmanager

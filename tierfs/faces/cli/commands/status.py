@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tierfs.upkeep.holder.status import (
         AdoptionStatus,
         BacklogStatus,
+        FollowStatus,
         GapStatus,
         JournalStatus,
         StoreStatus,
@@ -194,6 +195,7 @@ def _status_text(seen: _Shown) -> str:
         overdue = f"{output.size(report.overdue_bytes)} kept after their retention: {report.overdue_reason}"
         rows.append(("overdue", overdue))
     rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
+    rows += [("follows", _follow(each, held=report.holder is not None)) for each in report.follows]
     rows += [("gap", _gap(gap)) for gap in report.gaps[-_SHOWN:]]
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in seen.points(MountState.ALIVE)]
@@ -224,6 +226,11 @@ def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
     every = units.format_duration(adoption.every_s)
     place = f"{printable(adoption.url)} as {adoption.layout} into {printable(adoption.into)}"
     return f"{place} every {every}; last {output.clock_time(adoption.last_ms)}, {when}"
+
+
+def _follow(follow: FollowStatus, *, held: bool) -> str:
+    waits = "" if held else ", waits for a mount or daemon: tierfs mount, tierfs daemon"
+    return f"{printable(follow.path)} into {printable(follow.into) or '/'}{waits}"
 
 
 def _gap(gap: GapStatus) -> str:
