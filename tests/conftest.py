@@ -33,7 +33,7 @@ from tests.servers.shared import shared
 from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
 from tests.stores import TestStore, open_test_store
-from tierfs.base.system import osio
+from tierfs.base.system import memory_limit, osio
 from tierfs.engine.chunkstore.http.tls import TlsClient
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.faces.doctor.machine import available_bytes
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     on tmpfs. What is durable is proved by doubles that record syncs and by the simulated disk, which loses power.
     """
     has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _IN_MEMORY_BYTES
-    if has_room and available_bytes() >= _MEMORY_BYTES:
+    if has_room and available_bytes(memory_limit.find()) >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
     config.pluginmanager.register(NotRun())
 

@@ -17,13 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs.base.options import settings
-from tierfs.base.options.config import Settings
+from tierfs.base.options import memory, settings
+from tierfs.base.options.config import ColdSettings, ReadSettings, Settings
 from tierfs.base.options.precedence import Host
-from tierfs.base.system import forks
+from tierfs.base.system import forks, memory_limit
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.places import is_path, place_of_typed
 from tierfs.base.system.store_paths import StorePaths, require_trusted
+from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.base.words.names import is_pattern, printable
 from tierfs.base.words.types import LocationId
@@ -138,6 +139,24 @@ class Store:
         return self.paths.root
 
     @property
+    def _read_settings(self) -> ReadSettings:
+        """The settings of reads, with a budget within the memory limit of this process."""
+        limit = memory_limit.find()
+        if limit is None:
+            return self.settings.read
+        fitted = memory.fit_reads(self.settings.read, limit.limit_bytes)
+        if fitted != self.settings.read:
+            sizes = [units.size(each) for each in (fitted.budget_bytes, self.settings.read.budget_bytes)]
+            log.info("memory for reads is %s, not %s: %s allows %s", *sizes, limit.group, units.size(limit.limit_bytes))
+        return fitted
+
+    @property
+    def _cold_settings(self) -> ColdSettings:
+        """The settings of requests, with as many parts in flight as the memory limit of this process allows."""
+        limit = memory_limit.find()
+        return self.settings.cold if limit is None else memory.fit_uploads(self.settings.cold, limit.limit_bytes)
+
+    @property
     def locations(self) -> Locations:
         """The connections to the store's locations; made on first use."""
         if self._locations is None:
@@ -145,7 +164,7 @@ class Store:
 
             with self._lock:
                 if self._locations is None:
-                    self._locations = Locations(self.metadata, self.path, self.settings.cold, lambda: self.metrics)
+                    self._locations = Locations(self.metadata, self.path, self._cold_settings, lambda: self.metrics)
         return self._locations
 
     def storage_of(self, location_id: LocationId) -> LocatedStorage:
@@ -167,7 +186,7 @@ class Store:
         """
         from tierfs.reading.reader import StoreReader
 
-        read = self.settings.read
+        read = self._read_settings
         cache = None
         if cached:
             from tierfs.reading.cache.cache import DiskCache
@@ -227,7 +246,7 @@ class Store:
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata.host = Host.of(self.settings)
         if self._locations is not None:
-            self._locations.renew(self.settings.cold)
+            self._locations.renew(self._cold_settings)
 
     def close(self) -> None:
         """Close everything; idempotent."""
@@ -250,7 +269,7 @@ class Store:
         """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
         from tierfs.engine.chunkstore.place import Place
 
-        return Place(place, self.path, self.settings.cold).shared(self.metrics, sweeps=False)
+        return Place(place, self.path, self._cold_settings).shared(self.metrics, sweeps=False)
 
     @property
     def cold_location_id(self) -> LocationId | None:

@@ -40,7 +40,9 @@ class ReadSettings:
     """Memory, connections and time of reads."""
 
     budget_bytes: Annotated[
-        Budget, "Memory for fetched bytes, shared by all readers. Less slows many parallel readers."
+        Budget,
+        "Memory for fetched bytes, shared by all readers. Less slows many parallel readers. In a container it is at "
+        "most a third of what the memory limit leaves above 128 MiB.",
     ] = 256 * MIB
     streams: Annotated[
         AtOnce,

@@ -52,6 +52,8 @@ class MountRow(NamedTuple):
     mountpoint: str
     kind: str
     source: str
+    options: str = ""
+    """Of the filesystem, not of the mount."""
 
     @property
     def is_ours(self) -> bool:
@@ -86,10 +88,10 @@ def mounts() -> list[Mount]:
     return [mount_from(row) for row in table().values() if row.is_ours]
 
 
-def table() -> dict[int, MountRow]:
+def table(path: Path = _MOUNT_TABLE) -> dict[int, MountRow]:
     """Return the rows of the table, by their numbers. Raises Unavailable where there is no /proc."""
     try:
-        lines = _MOUNT_TABLE.read_bytes().split(b"\n")
+        lines = path.read_bytes().split(b"\n")
     except OSError as exc:
         raise Unavailable(
             f"cannot read the table of mounts: {exc.strerror}; a path could refer to any segment",
@@ -101,8 +103,8 @@ def table() -> dict[int, MountRow]:
 def _row(line: bytes) -> MountRow:
     fields, _, rest = line.partition(b" - ")
     number, parent, device, root, mountpoint = map(_unescape, fields.split(b" ")[:5])
-    kind, source = map(_unescape, rest.split(b" ")[:2])
-    return MountRow(int(number), int(parent), device, root, mountpoint, kind, source)
+    kind, source, options = map(_unescape, rest.split(b" ")[:3])
+    return MountRow(int(number), int(parent), device, root, mountpoint, kind, source, options)
 
 
 def _unescape(field: bytes) -> str:

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tierfs.base.options.config import Settings
+from tierfs.base.options.memory import PROCESS_BYTES, SMALLEST_BUDGET_BYTES, budget_within
+from tierfs.base.system import memory_limit
+from tierfs.base.system.memory_limit import MemoryLimit
 from tierfs.base.words.types import MIB
 from tierfs.faces.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
 from tierfs.mount.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
@@ -22,14 +25,7 @@ _LARGE_REQUESTS = (4, 20)
 # well above the numbers observed).
 _OTHER_FILES = 64
 
-# Memory of a mount beside its budget for fetched bytes (measured: 60 to 110 MiB).
-_PROCESS_BYTES = 128 * MIB
-
-# No smaller budget is proposed: two fetches of 8 MiB.
-_SMALLEST_BUDGET_BYTES = 16 * MIB
-
 _MEMORY_FILE = Path("/proc/meminfo")
-_CONTROL_GROUP = Path("/sys/fs/cgroup")
 _KIB = 1024
 
 
@@ -41,7 +37,8 @@ def check_machine(settings: Settings) -> Iterator[DoctorFinding]:
     yield allow_other(root=root, allowed=others_allowed())
     yield kernel(os.uname().release)
     yield open_files(*resource.getrlimit(resource.RLIMIT_NOFILE), settings)
-    yield memory(available_bytes(), settings.read.budget_bytes)
+    limit = memory_limit.find()
+    yield memory(available_bytes(limit), settings.read.budget_bytes, limit)
 
 
 def fuse_device(device: Path) -> DoctorFinding:
@@ -114,26 +111,27 @@ def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
     )
 
 
-def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
-    """Check whether a mount can use its budget for fetched bytes without the machine running out of memory."""
+def memory(free_bytes: int, budget_bytes: int, limit: MemoryLimit | None = None) -> DoctorFinding:
+    """Check whether a mount can use its budget for fetched bytes; `limit` is the one that it is started under."""
     name = "memory"
+    used_bytes = budget_bytes
     text = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
-    if free_bytes >= budget_bytes + _PROCESS_BYTES:
+    if limit is not None:
+        used_bytes = min(budget_bytes, budget_within(limit.limit_bytes))
+        text = f"{mebibytes(free_bytes)} available of {mebibytes(limit.limit_bytes)}, the limit of {limit.group}"
+        text += f"; a mount uses up to {mebibytes(used_bytes)} for fetched bytes"
+    if free_bytes >= used_bytes + PROCESS_BYTES:
         return ok(name, text)
-    smaller = max(_SMALLEST_BUDGET_BYTES, (free_bytes - _PROCESS_BYTES) // 2)
+    smaller = max(SMALLEST_BUDGET_BYTES, (free_bytes - PROCESS_BYTES) // 2)
     return warn(
         name,
-        f"{text}, and a mount needs another {mebibytes(_PROCESS_BYTES)}",
+        f"{text}, and a mount needs another {mebibytes(PROCESS_BYTES)}",
         f"export TIERFS_READ__BUDGET_BYTES={smaller // MIB}MiB",
     )
 
 
-def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CONTROL_GROUP) -> int:
-    """Return the memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
+def available_bytes(limit: MemoryLimit | None, memory_file: Path = _MEMORY_FILE) -> int:
+    """Return the memory that a new process may use: the kernel's estimate, and no more than its limit leaves."""
     match = re.search(r"^MemAvailable:\s+([0-9]+) kB$", memory_file.read_text(), re.MULTILINE)
     machine = int(match[1]) * _KIB if match is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit, used = ((control_group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return machine  # no control group of version 2, or the root's, which has no limit
-    return machine if limit == "max" else min(machine, max(0, int(limit) - int(used)))
+    return machine if limit is None else min(machine, limit.available_bytes)

@@ -16,6 +16,7 @@ from tierfs import __version__
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.options.config import BackgroundSettings, Settings, WriteSettings
+from tierfs.base.system.memory_limit import MemoryLimit
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.engine.chunkstore.probe import ReadAbilities
@@ -38,6 +39,12 @@ NO_READS = ReadAbilities(presigned_ranges=False, if_match=False)
 
 Findings = Callable[[], DoctorFinding | Iterable[DoctorFinding]]
 
+
+def limited(limit_bytes: int) -> MemoryLimit:
+    """A limit with all of it available."""
+    return MemoryLimit(limit_bytes, limit_bytes, Path("/sys/fs/cgroup/a"))
+
+
 LEVELS: list[tuple[Findings, str, str]] = [
     (lambda: machine.fuse_device(Path("/none/fuse")), "FAIL", "as root: modprobe fuse"),
     (lambda: machine.fuse_device(Path("/dev/null")), "OK", ""),
@@ -56,6 +63,9 @@ LEVELS: list[tuple[Findings, str, str]] = [
     (lambda: machine.open_files(1024, NEEDED - 1, FILES), "WARN", f"as root: echo '* - nofile {NEEDED}' >> /etc/"),
     (lambda: machine.memory(384 * MIB, 256 * MIB), "OK", ""),
     (lambda: machine.memory(384 * MIB - 1, 256 * MIB), "WARN", "export TIERFS_READ__BUDGET_BYTES=127MiB"),
+    (lambda: machine.memory(384 * MIB, 256 * MIB, limited(512 * MIB)), "OK", "up to 128 MiB"),
+    (lambda: machine.memory(176 * MIB, 256 * MIB, limited(272 * MIB)), "OK", "176 MiB available of 272 MiB, the limit"),
+    (lambda: machine.memory(175 * MIB, 256 * MIB, limited(272 * MIB)), "WARN", "READ__BUDGET_BYTES=23MiB"),
     (lambda: spark.java('openjdk version "17.0.19" 2026-01-20'), "OK", ""),
     (lambda: spark.java('openjdk version "21" 2023-09-19'), "OK", ""),
     (lambda: spark.java('java version "1.8.0_402"'), "FAIL", ""),
@@ -86,12 +96,10 @@ def test_levels_at_the_limits(findings: Findings, levels: str, words: str) -> No
 
 
 def test_available_memory_is_the_least_of_the_machines_and_the_groups(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    (tmp_path / "memory.current").write_text("4000\n")
-    for most, available in ((None, 8_192_000), ("max", 8_192_000), ("5000", 1000)):
-        if most is not None:
-            (tmp_path / "memory.max").write_text(f"{most}\n")
-        assert machine.available_bytes(tmp_path / "meminfo", tmp_path) == available
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    for limit, available in ((None, 8_192_000), (limited(9000 * 1024), 8_192_000), (limited(1000), 1000)):
+        assert machine.available_bytes(limit, meminfo) == available
 
 
 def test_java_home_goes_first(tmp_path: Path) -> None:
