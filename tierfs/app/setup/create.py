@@ -75,6 +75,8 @@ class InitReport:
     store_id: str
     cold_url: str | None
     warnings: tuple[str, ...]
+    created: bool = True
+    """False for a store that existed, with the same cold tier."""
 
 
 def init_store(

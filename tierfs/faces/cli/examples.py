@@ -10,6 +10,7 @@ EXAMPLES: Mapping[str, str] = {
 tierfs --store /srv/store init --cold-dir /mnt/nas/tierfs
 tierfs --store /srv/store init --bucket s3://bucket/logs --endpoint-url http://s3.example:9000
 tierfs --store /srv/store init --cold-url webhdfs://namenode.example/tierfs/logs
+tierfs --store /srv/store init --if-missing --bucket s3://bucket/logs    # in a script that runs again
 tierfs --store /srv/store init --cold none    # add one later: tierfs config cold.url=URL
 """,
     "status": """

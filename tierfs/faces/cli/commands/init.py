@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from tierfs.faces.cli.output import cold_place
 from tierfs.faces.cli.place_options import place_options, require_bucket, server_options
 from tierfs.faces.cli.session import Session
 
+if TYPE_CHECKING:
+    from tierfs.app.setup.create import ColdChoice, InitReport
+
 
 @command("init")
 @place_options(
@@ -22,6 +26,7 @@ from tierfs.faces.cli.session import Session
     "Keep cold bytes in an existing directory.",
 )
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
+@click.option("--if-missing", is_flag=True, help="Succeed if the store exists with this cold tier.")
 @click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
 @ack_option
 @server_options()
@@ -29,6 +34,7 @@ def init(
     session: Session,
     bucket: str | None,
     create_bucket: bool,
+    if_missing: bool,
     cold_url: str | None,
     cold_dir: Path | None,
     cold: str | None,
@@ -40,6 +46,8 @@ def init(
     The default cold tier is a directory in the store; --bucket, --cold-url and --cold-dir choose another one, and
     --cold none creates a store without one. --ack is a policy of the whole store: where appends are durable when they
     are acknowledged.
+
+    With --if-missing a repeated call changes nothing. It fails if the store has another cold tier.
     """
     if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
@@ -51,7 +59,15 @@ def init(
     from tierfs.app.setup.create import ColdChoice, init_store
 
     choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
-    report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
+    report = _existing(path, choice) if if_missing else None
+    if report is None:
+        report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
     session.warn_text(report.warnings)
-    place = cold_place(report.cold_url, report.path)
-    session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+    store, place = f"{printable(str(report.path))} ({report.store_id})", cold_place(report.cold_url, report.path)
+    session.done(report, f"{'created store' if report.created else 'unchanged:'} {store}, cold tier: {place}")
+
+
+def _existing(path: Path, choice: ColdChoice) -> InitReport | None:
+    from tierfs.app.init_again import existing_store
+
+    return existing_store(path, choice)
