@@ -1,4 +1,4 @@
-"""The log of a process that serves: a file of its own, or the terminal of one in the foreground.
+"""The log of a process that serves: a file of its own, or standard error of one in the foreground.
 
 A daemon has one handler. What it cannot write, for a full, read-only or failing disk or a terminal that is gone, is
 dropped and counted, and the number is logged once lines can be written again: a log never ends or holds up what
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from tierfs.base.system import osio
+from tierfs.base.system import osio, service_manager
 from tierfs.base.words import errors
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ _JSON = "json"
 # Logger above those of all our modules.
 _OWN = "tierfs"
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# systemd's log adds the time, and has the level as a priority.
+_MANAGED_FORMAT = "%(name)s: %(message)s"
 
 _APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _STDERR_FD = 2
@@ -65,9 +67,11 @@ def _note(text: str, *values: object) -> logging.LogRecord:
 class DaemonLog(logging.Handler):
     """Writes records as lines, and never raises."""
 
+    text_format = _LOG_FORMAT
+
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(OneLine(_LOG_FORMAT))
+        self.setFormatter(OneLine(self.text_format))
         self._lost = 0
         self._reason: Exception | None = None
         self._is_cut = False
@@ -170,14 +174,28 @@ class Terminal(DaemonLog):
             self._write_to(_STDERR_FD, data[at : at + _AT_ONCE_BYTES])
 
 
+class ManagedLog(Terminal):
+    """Standard error that leads to systemd's log: each line starts with its priority."""
+
+    text_format = _MANAGED_FORMAT
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return service_manager.with_priority(super().format(record), record.levelno)
+
+
 def begin(path: Path | None) -> None:
     """Let this process log to a file, or to standard error, and nowhere else; from INFO on, or as -v asked."""
     global _asked  # noqa: PLW0603  # of the process, as its loggers are
     own, root = logging.getLogger(_OWN), logging.getLogger()
     _asked = own.level
     own.handlers = []  # of the command line, for warnings of commands
-    root.handlers = [LogFile(path) if path is not None else Terminal()]
+    root.handlers = [LogFile(path) if path is not None else _of_stderr()]
     root.setLevel(min(root.level, logging.INFO))
+
+
+def _of_stderr() -> DaemonLog:
+    return ManagedLog() if service_manager.reads_stderr() else Terminal()
 
 
 def reopen() -> None:
@@ -192,7 +210,7 @@ def set_format(level: str, log_format: str) -> None:
     Of other packages nothing below INFO is logged: botocore would write out every request.
     """
     for handler in _handlers():
-        handler.setFormatter(JsonLine() if log_format == _JSON else OneLine(_LOG_FORMAT))
+        handler.setFormatter(JsonLine() if log_format == _JSON else OneLine(handler.text_format))
         least = logging.getLevelNamesMapping()[level.upper()]
         logging.getLogger().setLevel(max(least, logging.INFO))
         logging.getLogger(_OWN).setLevel(min(least, _asked) if _asked else least)

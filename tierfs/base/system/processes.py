@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, NoReturn, TypeAlias
 
-from tierfs.base.system import daemon_log, guards
+from tierfs.base.system import daemon_log, guards, service_manager
 from tierfs.base.words import errors
 from tierfs.base.words.errors import TierfsError, Unavailable
 
@@ -173,11 +173,12 @@ def _kept_or_dropped(path: Path) -> BinaryIO:
 def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
     """Report from the daemon to its parent: yield a function for `ready`; errors are sent before they are raised.
 
-    Without a parent that waits, as in the foreground, both do nothing, and the log goes to the terminal.
+    Without a parent that waits the log goes to standard error, and the service manager is notified, if there is one.
     """
     guards.hold_back()
     text = os.environ.pop(_READY_FD, None)
     ready_fd = int(text) if text is not None else None
+    service_manager.begin(in_foreground=ready_fd is None)
     daemon_log.begin(None if ready_fd is None else _log_path(log_directory, name))
     try:
         yield lambda: _announce(ready_fd)
@@ -192,6 +193,7 @@ def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
 
 
 def _announce(ready_fd: int | None) -> None:
+    service_manager.notify_ready()
     if ready_fd is not None:
         with suppress(PermissionError):  # it leads a group already
             os.setsid()

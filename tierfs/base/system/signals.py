@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import trio
 
-from tierfs.base.system import daemon_log
+from tierfs.base.system import daemon_log, service_manager
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,25 @@ Reload = Callable[[], Awaitable[None]]
 
 
 async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None:
-    """Obey signals until one says to end. The error of a reload is logged; the old settings stay."""
+    """Obey signals until one says to end. The error of a reload is logged; the old settings stay.
+
+    The service manager gets a sign of life as long as the loop runs, and is notified of reloads and of the end.
+    """
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stay_alive)
+        await _obey(signals, reload)
+        nursery.cancel_scope.cancel()
+    service_manager.notify_stopping()
+
+
+async def _stay_alive() -> None:
+    every_s = service_manager.alive_every_s()
+    while every_s is not None:
+        service_manager.notify_alive()
+        await trio.sleep(every_s)
+
+
+async def _obey(signals: AsyncIterator[int], reload: Reload) -> None:
     async for number in signals:
         if number == signal.SIGUSR1:
             log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *stacks())))
@@ -38,6 +56,7 @@ async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None
 
 
 async def _reload(reload: Reload) -> None:
+    service_manager.notify_reloading()
     try:
         daemon_log.reopen()
         await reload()
@@ -45,6 +64,7 @@ async def _reload(reload: Reload) -> None:
         log.error("SIGHUP: nothing was reloaded: %s", exc)
     else:
         log.info("SIGHUP: settings and credentials were reloaded")
+    service_manager.notify_ready()
 
 
 def _tasks() -> Iterator[str]:

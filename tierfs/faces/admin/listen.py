@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.base.options.config import AdminSettings
-from tierfs.base.system import daemon_log, guards, os_errors, osio, processes
+from tierfs.base.system import daemon_log, guards, os_errors, osio, processes, service_manager
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import ADMIN_NAME, StorePaths, require_trusted
 from tierfs.base.words import units
@@ -94,7 +94,7 @@ async def serve(connection: Connection, announce: Callable[[], None]) -> None:
                         await _listen_tcp(serving, store.paths.root, settings)
                     ended = _told_to_end(store.reload)  # who is told that we serve may end us at once
                     announce()
-                    await ended.wait()
+                    await _alive_until(ended)
         finally:
             await appends.close()
             await asyncio.to_thread(offloads.close)
@@ -330,6 +330,7 @@ def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
     ended = asyncio.Event()
 
     def again() -> None:
+        service_manager.notify_reloading()
         daemon_log.reopen()
         try:
             reload()
@@ -337,6 +338,7 @@ def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
             log.error("SIGHUP: reload failed: %s", exc)
         else:
             log.info("SIGHUP: settings and credentials were reloaded")
+        service_manager.notify_ready()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
@@ -344,6 +346,15 @@ def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
     loop.add_signal_handler(signal.SIGUSR1, _log_threads)
     guards.let_through()
     return ended
+
+
+async def _alive_until(ended: asyncio.Event) -> None:
+    """Wait for the end; the service manager gets a sign of life as long as the loop runs."""
+    while not ended.is_set():
+        service_manager.notify_alive()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), service_manager.alive_every_s())
+    service_manager.notify_stopping()
 
 
 def _log_threads() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import sys
 import traceback
@@ -99,11 +100,11 @@ def show(failure: Failure, session: Session) -> None:
             "remedy": failure.remedy,
             **failure.details,
         }
-        to_stderr(json.dumps(data))
+        to_stderr(json.dumps(data), logging.ERROR)
         return
-    to_stderr(f"tierfs: {printable(failure.message)} ({failure.kind}, exit {failure.exit_code})")
+    to_stderr(f"tierfs: {printable(failure.message)} ({failure.kind}, exit {failure.exit_code})", logging.ERROR)
     for line in (failure.remedy or "").splitlines():
-        to_stderr(f"  {printable(line)}")
+        to_stderr(f"  {printable(line)}", logging.ERROR)
 
 
 def report_parts(

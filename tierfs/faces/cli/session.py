@@ -139,7 +139,8 @@ class Session:
         if self.verbosity <= QUIET:
             return
         with self.printing():
-            to_stderr(json.dumps({"warning": text}) if self.json else f"tierfs: warning: {printable(text)}")
+            line = json.dumps({"warning": text}) if self.json else f"tierfs: warning: {printable(text)}"
+            to_stderr(line, logging.WARNING)
 
     def warn_text(self, warnings: Iterable[str]) -> None:
         """Print the warnings of a result, which with --json has them itself."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 from typing import NoReturn
 
 import click
+
+from tierfs.base.system import service_manager
 
 _STDIN_FD, _STDOUT_FD, _STDERR_FD = 0, 1, 2
 
@@ -42,10 +45,13 @@ def complete() -> None:
         sys.stderr = open(_STDERR_FD, "w", closefd=False)  # noqa: SIM115
 
 
-def to_stderr(text: str) -> None:
-    """Print a line to standard error. One that takes none changes nothing of what a command does, or its exit code."""
+def to_stderr(text: str, level: int = logging.INFO) -> None:
+    """Print a line to standard error. One that takes none changes nothing of what a command does, or its exit code.
+
+    In a unit of systemd the line has the priority of `level`.
+    """
     try:
-        click.echo(text, err=True)
+        click.echo(service_manager.with_priority(text, level) if service_manager.reads_stderr() else text, err=True)
     except OSError:  # a full disk, a reader that went away
         drop_stderr()
 
