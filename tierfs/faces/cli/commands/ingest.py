@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import takewhile
@@ -14,6 +16,7 @@ from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress
+from tierfs.base.system.places import is_path, place_of_typed
 from tierfs.base.words.errors import (
     Conflict,
     Fenced,
@@ -29,7 +32,7 @@ from tierfs.engine.segments.bulk_create import BulkCreator
 from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.commands.ingest_batches import batches, ingest_batch
 from tierfs.faces.cli.commands.ingest_files import FileIngest, Stopped
-from tierfs.faces.cli.commands.ingest_plan import IngestPlan, Item, plan_ingest
+from tierfs.faces.cli.commands.ingest_plan import Chosen, IngestPlan, Item, plan_ingest
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.options import jobs_option
 from tierfs.faces.cli.progress import progress_line
@@ -41,7 +44,9 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 
 @command("ingest")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
+@click.option("--into", metavar="DIR", help="Target directory in the store  [default: the last PATH]")
+@click.option("--include", multiple=True, metavar="GLOB", help="Copy only files whose name matches.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Skip files and directories whose name matches.")
 @click.option(
     "--seal/--open",
     default=True,
@@ -49,7 +54,15 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
     help="Seal each segment, or leave it open for a file that still grows.",
 )
 @jobs_option(4, "Number of files copied in parallel.")
-def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
+def ingest(
+    session: Session,
+    paths: tuple[str, ...],
+    into: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    seal: bool,
+    jobs: int,
+) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
     With several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
@@ -58,17 +71,34 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     files and modes of directories are kept; DIR itself gets the mode of the directory whose files it gets. Where the
     policy `ack` is cold, the command returns when all files are in the cold tier.
 
+    Without --into the last PATH is DIR, as with cp: tierfs ingest /var/log/nginx nginx. A GLOB with a slash is matched
+    with the path below PATH. Both options may be repeated; --exclude wins.
+
     A file whose segment has different bytes, such as a log after its rotation, is reported and not ingested. The other
     files continue; the exit code is that of the first error.
     """
+    if into is None:
+        *sources, into = paths
+        _require_target(sources, into)
+        paths = tuple(sources)
     with session.open_store() as store, progress_line(session) as show:
         name = store.segment_of_path(into)
-        plan = plan_ingest(paths, name, show)
+        plan = plan_ingest(paths, name, show, Chosen(include, exclude))
         work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
         work.run()
         if work.fatal is None and _is_acknowledged_cold(store, plan):
             work.fatal = _offload(store, name, show)
     _report(session, plan, work)
+
+
+def _require_target(sources: Sequence[str], into: str) -> None:
+    """Raise UsageError unless the last path can only be the target: the person may have forgotten --into."""
+    context = click.get_current_context()
+    if not sources:
+        option = next(param for param in context.command.params if param.name == "into")
+        raise click.MissingParameter(ctx=context, param=option)
+    if (is_path(into) or os.path.lexists(into)) and place_of_typed(into) is None:
+        raise click.UsageError(f"{into} is a path here: specify the directory of the store with --into")
 
 
 def _is_acknowledged_cold(store: Store, plan: IngestPlan) -> bool:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
@@ -39,6 +40,7 @@ class _Source:
     target: str
     """The segment of a file, else the directory of the copies; as typed where no segment can have the name."""
     is_directory: bool
+    chosen: Chosen
 
     def path_of(self, segment: str) -> str | None:
         """Return the regular file of this source that becomes a segment; None if there is none."""
@@ -46,7 +48,10 @@ class _Source:
             return self.path if segment == self.target else None
         if not segment.startswith(f"{self.target}/" if self.target else ""):
             return None
-        path = os.path.join(self.path, segment[len(self.target) :].lstrip("/"))
+        inner = segment[len(self.target) :].lstrip("/")
+        if not self.chosen.reaches(inner):
+            return None
+        path = os.path.join(self.path, inner)
         try:
             return path if stat.S_ISREG(os.lstat(path).st_mode) else None
         except OSError:
@@ -56,6 +61,48 @@ class _Source:
         """Return whether files of both may become one segment."""
         ends = f"{self.target}/", f"{other.target}/"
         return ends[0].startswith(ends[1]) or ends[1].startswith(ends[0]) or not (self.target and other.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The files that patterns of a shell choose.
+
+    A pattern without a slash is of a name, at any depth; one with a slash is of the path below the directory that was
+    given. What excludes a directory excludes all below it.
+    """
+
+    include: tuple[str, ...] = ()
+    """Files to take; empty: all."""
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, inner: str) -> bool:
+        """Return whether a file is taken; `inner` is its path below the directory that was given."""
+        return (not self.include or _matches(inner, self.include)) and not self.excludes(inner)
+
+    def excludes(self, inner: str) -> bool:
+        """Return whether a file or directory is excluded itself."""
+        return _matches(inner, self.exclude)
+
+    def reaches(self, inner: str) -> bool:
+        """Return whether a file is taken, of which the directories are not known to be."""
+        parts = inner.split("/")
+        return self.takes(inner) and not any(self.excludes("/".join(parts[:end])) for end in range(1, len(parts)))
+
+
+def _matches(inner: str, patterns: Sequence[str]) -> bool:
+    parts = inner.split("/")
+    return any(_matches_parts(parts, pattern) for pattern in patterns)
+
+
+def _matches_parts(parts: Sequence[str], pattern: str) -> bool:
+    """Compare part by part, so that a star stays within a name, as in a shell."""
+    if "/" not in pattern:
+        return fnmatchcase(parts[-1], pattern)
+    wanted = pattern.strip("/").split("/")
+    return len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted))
+
+
+_ALL = Chosen()
 
 
 @dataclass(slots=True)
@@ -98,7 +145,7 @@ class IngestPlan:
                 yield item
 
 
-def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) -> IngestPlan:
+def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen, chosen: Chosen = _ALL) -> IngestPlan:
     """Plan the ingest of files and directories, and change nothing.
 
     A directory beside other paths keeps its name, as with `cp -r`; one that is given alone becomes `into`. Raises
@@ -111,10 +158,13 @@ def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) ->
             raise NotFound(f"{path} does not exist")
         if os.path.isdir(path):
             copy = "" if len(paths) == 1 else name_of_copy(path)
-            plan.sources.append(_Source(path, copy, _canonical(f"{into}/{copy}" if copy else into), is_directory=True))
+            target = _canonical(f"{into}/{copy}" if copy else into)
+            plan.sources.append(_Source(path, copy, target, is_directory=True, chosen=chosen))
         elif os.path.isfile(path):
+            if not chosen.takes(os.path.basename(path)):
+                continue
             target = _canonical(f"{into}/{os.path.basename(path)}")
-            plan.sources.append(_Source(path, "", target, is_directory=False))
+            plan.sources.append(_Source(path, "", target, is_directory=False, chosen=chosen))
         else:
             raise InvalidRequest(f"{path} is not a regular file", remedy=f"tierfs append SEGMENT {path}")
     for number, source in enumerate(plan.sources):
@@ -171,16 +221,17 @@ def _files_of(
         refused.append((os.fsdecode(error.filename or source.path), from_os_error(error)))
 
     for root, inner, files in os.walk(source.path, onerror=note):
-        if plan is not None:
-            below = "" if root == source.path else f"{os.path.relpath(root, source.path)}/"
+        below = "" if root == source.path else f"{os.path.relpath(root, source.path)}/"
+        inner[:] = sorted(name for name in inner if not source.chosen.excludes(below + name))
+        linked = [name for name in inner if os.path.islink(os.path.join(root, name))]
+        chosen = [name for name in sorted([*files, *linked]) if source.chosen.takes(below + name)]
+        if plan is not None and (chosen or not source.chosen.include):
             try:
                 plan.directories.add(source.path, below, source.copy)
             except TierfsError as exc:
-                if not (inner or files):  # else each of them is refused
+                if not (inner or chosen):  # else each of them is refused
                     plan.refused.append((root, exc))
-        linked = [name for name in inner if os.path.islink(os.path.join(root, name))]
-        inner.sort()
-        for name in sorted([*files, *linked]):
+        for name in chosen:
             path = os.path.join(root, name)
             try:
                 yield path, os.lstat(path).st_mode
