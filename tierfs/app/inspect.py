@@ -6,7 +6,7 @@ Nothing is written there. A store is needed for names in its cold tier only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,13 @@ from tierfs.app.recovery import object_headers
 from tierfs.app.store import Store
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
-from tierfs.base.words.errors import InvalidRequest, NotFound, no_cold_tier
+from tierfs.base.words.errors import InvalidRequest, NotDirectory, NotFound, no_cold_tier
 from tierfs.base.words.names import as_word, printable
-from tierfs.base.words.types import LocationId
+from tierfs.base.words.types import EntryKind, LocationId
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import LocationRecord
 
 _URL = "://"
@@ -46,7 +47,16 @@ def inspect(wanted: str, store: Store | None, server: Server) -> object_headers.
         except NotFound as exc:
             if name == wanted and Path(wanted).is_file():
                 raise NotFound(str(exc), remedy=f"for the local file: tierfs inspect {as_word(f'./{wanted}')}") from exc
+            if store is not None and name == wanted and _is_segment(store, wanted):
+                raise NotFound(str(exc), remedy=f"for the segment: tierfs info {as_word(wanted)}") from exc
             raise
+
+
+def _is_segment(store: Store, text: str) -> bool:
+    with store.metadata.read() as txn, suppress(InvalidRequest, NotDirectory):
+        entry = directories.find(txn, text)
+        return entry is not None and entry.kind is EntryKind.SEGMENT
+    return False
 
 
 @contextmanager

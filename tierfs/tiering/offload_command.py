@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.base.bytes.parallel import Attempts, Pool, caught
-from tierfs.base.bytes.progress import Meter, OnProgress
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
@@ -97,6 +97,35 @@ class LocalBytes:
                 ended(0, name, 1)
             listed(0, page[-1][0] if page else path, len(page))
         return cls(segments, size, ledger_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class NotCold:
+    """Bytes below a path that an offload would copy."""
+
+    segments: int = 0
+    bytes: int = 0
+    ledger_bytes: int = 0
+    """Of open ledgers, which would stay on this disk."""
+
+
+def not_cold(metadata: MetadataStore, path: str, report: OnProgress = unseen) -> NotCold:
+    """Count the bytes at or below a path that have no cold copy; changes nothing. Raises what must_find raises."""
+    segments = size = ledger_bytes = 0
+    listed = Meter(report, noun="listed segment")
+    for page in directories.pages(metadata.read, path):
+        with metadata.read() as txn:
+            rows = [message(txn, SEGMENTS, tables.u64(segment_id)) for _, segment_id in page]
+        for row in rows:
+            if row is None:  # gone meanwhile
+                continue
+            alone_bytes, _ = sums.here_alone(row)
+            if row.kind == SegmentKind.LEDGER and row.status == SegmentStatus.OPEN:
+                ledger_bytes += alone_bytes
+            elif alone_bytes:
+                segments, size = segments + 1, size + alone_bytes
+        listed(0, page[-1][0] if page else path, len(page))
+    return NotCold(segments, size, ledger_bytes)
 
 
 @dataclass(slots=True)

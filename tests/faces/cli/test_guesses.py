@@ -11,6 +11,7 @@ import click
 import pytest
 
 from tests.commands import tierfs
+from tests.faces.cli.transcripts.transcript import FOLDER
 from tierfs.base.options.config import Settings
 from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.faces.cli.guesses import _MEANT, _OPTIONS
@@ -104,8 +105,8 @@ def test_what_people_type_first(tmp_path: Path) -> None:
     tierfs("-q", "init", store=tmp_path / "store")
     for words, told in (
         (("mount", "--allow-other", "mnt"), "use: tierfs mount -o allow_other DIR"),
-        (("ls", "-t"), "sort in a mount: ls -lt, ls -lS"),
-        (("ls", "-lrt"), "sort in a mount: ls -lt, ls -lS"),
+        (("ls", "--sort"), "use: tierfs ls -t by time, tierfs ls -S by size"),
+        (("ledger", "store"), "see: tierfs ledger --help"),
         (("forget", "--keep-daily", "7"), "use: tierfs config PATH retention_age=TIME, or tierfs rm PATH"),
         (("rcat", "logs/x"), "use: tierfs append SEGMENT, which reads standard input"),
         (("--output", "json", "ls"), "use: tierfs --json COMMAND"),
@@ -115,3 +116,11 @@ def test_what_people_type_first(tmp_path: Path) -> None:
     ):
         refused = tierfs(*words, store=tmp_path / "store", check=False)
         assert (refused.code, refused.err.splitlines()[1:]) == (2, [f"  {told}"]), words
+
+
+def test_every_first_guess_works_or_is_answered_by_a_line_of_its_own() -> None:
+    """The transcript has each guess of a review, and what is printed."""
+    shown = (FOLDER / "first_guesses.txt").read_text()
+    assert shown.count("\n$ tierfs ") > 90
+    assert "see: tierfs" not in shown
+    assert "missing option" not in shown

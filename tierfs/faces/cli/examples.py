@@ -44,6 +44,7 @@ tierfs append orders/today --ack cold < orders    # durable in the bucket when i
 """,
     "ingest": """
 tierfs ingest /var/log/nginx --into nginx
+tierfs ingest /var/log/nginx nginx --exclude '*.gz'
 tierfs ingest --open app.log --into app    # keep it open for appends
 """,
     "follow": """
@@ -117,6 +118,7 @@ tierfs umount --lazy /mnt/logs    # also while files are open
 """,
     "ls": """
 tierfs ls -l logs
+tierfs ls -lt logs     # the newest first; -S: the largest
 tierfs ls -R
 tierfs ls --removed    # what can be restored
 """,
@@ -127,11 +129,13 @@ tierfs info 'logs/*' --json | jq -r '[.segment, .crc32c] | @tsv'
 """,
     "du": """
 tierfs du -s
-tierfs du logs
+tierfs du logs -d 1 --sort    # the directories in it, the largest first
+tierfs du --top 10
 """,
     "cat": """
 tierfs cat logs/web | grep ERROR
 tierfs cat -f logs/web
+tierfs cat --tail 10 -f logs/web
 tierfs cat --from 1MiB --to 2MiB logs/web
 """,
     "top": """

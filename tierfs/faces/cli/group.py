@@ -198,6 +198,13 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
         if value:
             ctx.obj.verbosity = QUIET
 
+    def ignored(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        """Accept an option out of habit: it asks for what tierfs does anyway."""
+
+    def set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.obj.verbosity = DEBUG
+
     def add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
         if value:
             ctx.obj.verbosity = min(max(ctx.obj.verbosity, 0) + value, DEBUG)
@@ -206,11 +213,14 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=callback, **named)
 
     store = "Directory of the store  [default: $TIERFS_STORE]"
+    short = ("-C", "-s") if store_variable is not None else ("-C",)  # other commands have an -s of their own
     owner = "Open a store of another user; that user can then act with your rights."
     return [
-        option("--store", metavar="DIR", envvar=store_variable, callback=set_store, help=store),
+        option(*short, "--store", metavar="DIR", envvar=store_variable, callback=set_store, help=store),
         option("--allow-other-owner", is_flag=True, callback=allow_other_owner, help=owner),
         option("--json", is_flag=True, callback=set_json, help="Print JSON."),
         option("-q", "--quiet", is_flag=True, callback=set_quiet, help="Print only results and errors."),
         option("-v", "--verbose", count=True, callback=add_verbose, help="Verbose output; -vv for debug output."),
+        option("--debug", is_flag=True, callback=set_debug, hidden=True),
+        option("--no-color", "--no-colour", is_flag=True, callback=ignored, hidden=True),  # there are no colours
     ]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import click
+
+from tierfs.base.system.store_paths import StorePaths
 
 _MEANT: Mapping[str, str] = {
     "about": "tierfs status",
@@ -27,9 +31,9 @@ _MEANT: Mapping[str, str] = {
     "dump": "tierfs backup FILE, or tierfs backup --to-bucket SEGMENT",
     "enable": "tierfs mount DIR, or tierfs daemon; units for systemd are in mount_helpers/",
     "events": "logs are in the directory log/ of the store",
+    "exec": "programs read segments as files in a mount: tierfs mount DIR",
     "export": "tierfs pipeline export, or tierfs ledger export",
     "find": "tierfs ls -R, or find in a mount",
-    "follow": "a segment: tierfs cat -f SEGMENT; a file: tail -F FILE | tierfs append SEGMENT",
     "forget": "tierfs config PATH retention_age=TIME, or tierfs rm PATH",
     "format": "tierfs init",
     "fsck": "tierfs check, or tierfs check --read to read every byte",
@@ -55,7 +59,7 @@ _MEANT: Mapping[str, str] = {
     "mkfs": "tierfs init",
     "mounts": "findmnt -t fuse.tierfs",
     "mv": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
-    "ncdu": "tierfs du",
+    "ncdu": "tierfs du --sort",
     "policy": "tierfs config PATH [NAME=VALUE]; / is the whole store",
     "produce": "tierfs append SEGMENT, which reads standard input",
     "profile": "tierfs top MOUNT",
@@ -85,8 +89,9 @@ _MEANT: Mapping[str, str] = {
     "stop": "tierfs umount; SIGTERM stops a daemon",
     "summary": "tierfs du -s",
     "sync": "tierfs offload, which copies bytes to the cold tier, or tierfs ingest PATH..., which copies files in",
+    "system": "tierfs gc for garbage, or tierfs doctor for the machine",
     "tag": "tags of cold objects: tierfs config cold.tags=NAME=VALUE",
-    "tail": "tierfs cat -f SEGMENT",
+    "tail": "tierfs cat --tail N SEGMENT; to follow it: tierfs cat -f SEGMENT",
     "tierfs": "omit the second tierfs",
     "topics": "tierfs ls",
     "touch": "tierfs append SEGMENT </dev/null",
@@ -104,61 +109,39 @@ _MEANT: Mapping[str, str] = {
 
 _WHOLE = "not needed: the default is the whole store"
 _COPIED_WHOLE = "not needed: directories are copied with all files below them"
-_SORT = "sort in a mount: ls -lt, ls -lS"
 _IN_BACKGROUND = "not needed: it runs in the background, except with -f"
 
 # By the command, empty before it, and the option.
 _OPTIONS: Mapping[tuple[str, str], str] = {
     ("", "--color"): "not needed: the output has no colours",
     ("", "--config"): "settings are in the store: tierfs config",
-    ("", "--debug"): "tierfs -vv COMMAND",
     ("", "--format"): "tierfs --json COMMAND",
-    ("", "--no-color"): "not needed: the output has no colours",
-    ("", "--no-colour"): "not needed: the output has no colours",
     ("", "--output"): "tierfs --json COMMAND",
     ("", "--progress"): "not needed: a terminal shows the progress",
-    ("", "-C"): "tierfs --store DIR COMMAND",
     ("", "-o"): "tierfs --json COMMAND",
-    ("", "-s"): "tierfs --store DIR COMMAND",
-    ("append", "--create"): "not needed: a missing segment is created",
     ("append", "--file"): "write files after the segment: tierfs append SEGMENT FILE...",
     ("append", "--offset"): "tierfs append --expect-offset N, for a segment of that length",
     ("append", "-a"): "not needed: this command always appends",
     ("append", "-f"): "write files after the segment: tierfs append SEGMENT FILE...",
     ("cat", "--bytes"): "tierfs cat --from N --to N",
     ("cat", "--count"): "tierfs cat --from N --to N",
-    ("cat", "--lines"): "lines: tierfs cat SEGMENT | tail -n 10, or | head -n 10",
+    ("cat", "--lines"): "last lines: tierfs cat --tail N SEGMENT; first lines: tierfs cat SEGMENT | head -n N",
     ("cat", "--offset"): "did you mean --from?",
     ("cat", "--start"): "did you mean --from?",
-    ("cat", "--tail"): "lines: tierfs cat SEGMENT | tail -n 10",
     ("cat", "-c"): "tierfs cat --from N --to N",
-    ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
+    ("cat", "-n"): "last lines: tierfs cat --tail N SEGMENT; line numbers: tierfs cat SEGMENT | cat -n",
     ("check", "--deep"): "did you mean --read?",
-    ("check", "--dry-run"): "nothing is changed without --repair",
     ("check", "--fix"): "did you mean --repair?",
     ("check", "--read-data"): "did you mean --read?",
-    ("check", "-n"): "nothing is changed without --repair",
-    ("du", "--max-depth"): "sum up one path: tierfs du -s PATH",
-    ("du", "--sort"): "tierfs du --json, for jq to sort",
     ("du", "-a"): "tierfs ls -l -R",
-    ("du", "-d"): "sum up one path: tierfs du -s PATH",
     ("evict", "--all"): _WHOLE,
-    ("gc", "--dry-run"): "nothing is deleted without --delete",
-    ("gc", "-n"): "nothing is deleted without --delete",
-    ("ingest", "--exclude"): "list the files to copy, for example by: find DIR -not -name '*.gz' -type f",
-    ("ingest", "--follow"): "run it by a timer with --open: each run continues",
-    ("ingest", "--include"): "list the files to copy, for example by: find DIR -name '*.log'",
+    ("ingest", "--follow"): "tierfs follow PATH... --into DIR",
     ("ingest", "--recursive"): _COPIED_WHOLE,
     ("ingest", "-R"): _COPIED_WHOLE,
-    ("ingest", "-f"): "run it by a timer with --open: each run continues",
+    ("ingest", "-f"): "tierfs follow PATH... --into DIR",
     ("ingest", "-r"): _COPIED_WHOLE,
-    ("ls", "--reverse"): _SORT,
-    ("ls", "--sort"): _SORT,
-    ("ls", "-1"): "not needed: each name is on its own line",
-    ("ls", "-S"): _SORT,
+    ("ls", "--sort"): "tierfs ls -t by time, tierfs ls -S by size",
     ("ls", "-d"): "tierfs info SEGMENT",
-    ("ls", "-r"): _SORT,
-    ("ls", "-t"): _SORT,
     ("mount", "--allow-other"): "tierfs mount -o allow_other DIR",
     ("mount", "--background"): _IN_BACKGROUND,
     ("mount", "--cache-dir"): "tierfs config read.cache_directory=DIR",
@@ -170,11 +153,8 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
     ("mount", "-d"): _IN_BACKGROUND,
     ("mount", "-r"): "a mount is always read-only",
     ("offload", "--all"): _WHOLE,
-    ("offload", "--dry-run"): "bytes not offloaded yet: tierfs status",
     ("offload", "--recursive"): "not needed: a directory is offloaded with all segments below it",
-    ("offload", "-n"): "bytes not offloaded yet: tierfs status",
     ("offload", "-r"): "not needed: a directory is offloaded with all segments below it",
-    ("rm", "-i"): "not needed: rm prompts on a terminal",
     ("status", "--watch"): "watch tierfs status, or tierfs top for a mount",
     ("status", "-w"): "watch tierfs status, or tierfs top for a mount",
     ("top", "-d"): "did you mean --interval-s?",
@@ -205,6 +185,8 @@ def meant(word: str, commands: Collection[str], others: Mapping[str, str] | None
     known = (_MEANT if others is None else others).get(word.lower())
     if known is not None:
         return _line(known)
+    if others is None and StorePaths(Path(word)).settings.is_file():
+        return f"use: tierfs --store {shlex.quote(word)} COMMAND"
     close = difflib.get_close_matches(word.lower(), commands, 1, _ALIKE)
     return f"did you mean {close[0]}?" if close else None
 

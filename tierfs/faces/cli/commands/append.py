@@ -77,6 +77,7 @@ class Acknowledged:
     help="Skip the first N bytes of the input; they must equal the segment's last N bytes.",
 )
 @click.option("--seal", is_flag=True, help="Seal the segment after these bytes.")
+@click.option("--create", is_flag=True, hidden=True, expose_value=False)  # a missing segment is always created
 @click.option("--take-over", is_flag=True, help="Fence another writer of the segment that is still alive.")
 @ack_option
 @wait_option

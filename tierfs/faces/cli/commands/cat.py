@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 )
 @since_option
 @until_option
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Print only the last N lines, as tail -n does.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with appended bytes until the segment is sealed.")
 @read_priority_option
 def cat(
@@ -52,6 +53,7 @@ def cat(
     end: int | None,
     since: int | None,
     until: int | None,
+    tail: int | None,
     follow: bool,
     read_priority: ReadPriority | None,
 ) -> None:
@@ -63,6 +65,8 @@ def cat(
     """
     if (since is not None and start is not None) or (until is not None and end is not None):
         raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
+    if tail is not None and (start is not None or since is not None):
+        raise click.UsageError(f"--tail and --{'from' if since is None else 'since'} are mutually exclusive")
     if follow and len(segments) > 1:
         raise click.UsageError("--follow supports only one segment")
     if follow and (end is not None or until is not None):
@@ -78,6 +82,11 @@ def cat(
             begin = wanted.start if since is not None else begin
             stop = wanted.end if until is not None else stop
             stop = None if stop is None else max(stop, record.start_offset if begin is None else begin)
+        if tail is not None:
+            from tierfs.reading.last_lines import start_of_last_lines
+
+            last = record.length if stop is None else max(stop, record.start_offset)
+            begin = start_of_last_lines(store.reader(), record, tail, last, read_priority)
         if follow:
             from tierfs.reading.stream import follow_segment
 

@@ -11,7 +11,7 @@ from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.commands.check_segments import check_segments
 from tierfs.faces.cli.confirm import is_terminal
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.options import yes_option
+from tierfs.faces.cli.options import dry_run_option, yes_option
 from tierfs.faces.cli.paths import WHOLE, paths_argument
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
@@ -29,8 +29,9 @@ _INDENT = " " * len("REPAIRED  ")
 @paths_argument(optional=True, metavar="[PATH]...")
 @click.option("--read", "deep", is_flag=True, help="Also read and check every byte of both tiers.")
 @click.option("--repair", is_flag=True, help="Repair from verified data; fails while a mount or daemon runs.")
+@dry_run_option("Show what --repair would repair, and repair nothing.")
 @yes_option
-def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, yes: bool) -> None:
+def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, dry_run: bool, yes: bool) -> None:
     """Check the store: its metadata, its local files, its objects and its journal; with PATH, bytes of segments.
 
     Without PATH it prints one line for each finding; with --json one object per line, the summary last. Without
@@ -54,7 +55,7 @@ def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, ye
     if yes and not repair:
         raise click.UsageError("--yes needs --repair: only a repair prompts")
     if paths == WHOLE:
-        _check_store(session, deep=deep, repair=repair, yes=yes)
+        _check_store(session, deep=deep, repair=repair and not dry_run, yes=yes)
     elif repair:
         raise click.UsageError("--repair is for the whole store: give no PATH")
     else:

@@ -13,7 +13,7 @@ from tierfs.faces.cli import output
 from tierfs.faces.cli.commands.trash import removed_data, shown_name
 from tierfs.faces.cli.confirm import ask
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.options import yes_option
+from tierfs.faces.cli.options import dry_run_option, yes_option
 from tierfs.faces.cli.parameter_types import Duration
 from tierfs.faces.cli.progress import perform_shown, progress_line
 from tierfs.faces.cli.session import Session
@@ -38,8 +38,11 @@ _Row = tuple[dict[str, Any], tuple[str, str, str, str]]
     help="Minimum age of orphans and dead uploads  [default: offload.grace_s]",
 )
 @click.option("--accept-clock", is_flag=True, help="Accept the current time as correct after the clock was wrong.")
+@dry_run_option("Only list, also with --delete; the default.")
 @yes_option
-def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_clock: bool, yes: bool) -> None:
+def gc(
+    session: Session, delete: bool, trash: bool, grace: float | None, accept_clock: bool, dry_run: bool, yes: bool
+) -> None:
     """List the trash, garbage that waits for its deletion, orphans (files and objects without a record), and dead
     uploads (unfinished and abandoned). With --delete, delete and abort all of these except the trash.
 
@@ -52,6 +55,8 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
     from tierfs.app import verbs
     from tierfs.upkeep.holder.verbs import COLLECT, GRACE_S
 
+    if accept_clock and dry_run:
+        raise click.UsageError("--accept-clock and --dry-run are mutually exclusive")
     if accept_clock and delete:
         raise InvalidRequest(
             "--accept-clock and --delete are mutually exclusive", remedy="run first: tierfs gc --accept-clock"
@@ -63,7 +68,7 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
             _accept_clock(session, store, yes=yes)
             return
         grace_s = store.settings.offload.grace_s if grace is None else round(grace)
-        if delete:
+        if delete and not dry_run:
             if trash:
                 _empty_trash(store, yes=yes)
             done = perform_shown(session, store, COLLECT, "", {GRACE_S: str(grace_s)})

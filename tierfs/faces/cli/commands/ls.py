@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -36,13 +36,27 @@ _NS_PER_MS = 1_000_000
     is_flag=True,
     help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
 )
+@click.option("-t", "order", flag_value="time", help="Sort by the time of the last change, the newest first.")
+@click.option("-S", "order", flag_value="size", help="Sort by size, the largest first.")
+@click.option("-r", "--reverse", is_flag=True, help="Reverse the order.")
+@click.option("-1", "one", is_flag=True, hidden=True, expose_value=False)  # each name is on its own line anyway
 @click.option("--removed", is_flag=True, help="List the trash instead: segments removed at and below DIR.")
-def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, removed: bool) -> None:
+def ls(
+    session: Session,
+    paths: tuple[str, ...],
+    recursive: bool,
+    long: bool,
+    order: str | None,
+    reverse: bool,
+    removed: bool,
+) -> None:
     """List the names in directories; names of directories end with a slash. With --json one object per line.
 
     --removed lists removals that can be restored: id, time of their deletion, bytes and name.
     """
     if removed:
+        if order is not None or reverse:
+            raise click.UsageError("--removed is in the order of removal: it takes no -t, -S and -r")
         from tierfs.faces.cli.commands.trash import list_removed
 
         with session.open_store(looks=True) as store:
@@ -62,7 +76,8 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
             entry = directories.find(txn, name)
             is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
             parent = join(split(name))
-            for item in Meter(show, noun="name").each(stat.listing(txn, name), lambda item: item.name):
+            listed = Meter(show, noun="name").each(stat.listing(txn, name), lambda item: item.name)
+            for item in _sorted(listed, order, reverse=reverse):
                 path = f"{parent}/{item.name}" if parent else item.name
                 if item.kind is EntryKind.DIRECTORY:
                     below.append(path)
@@ -83,6 +98,24 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
 
     with session.open_store(looks=True) as store:
         each(session, store, paths, work)
+
+
+def _sorted(items: Iterable[Listed], order: str | None, *, reverse: bool) -> Iterable[Listed]:
+    """Return a listing in an order; names are in their own where times or sizes are equal."""
+    if order is None:
+        return reversed([*items]) if reverse else items
+    ordered = sorted(items, key=_modified_ns if order == "time" else _bytes, reverse=True)
+    return reversed(ordered) if reverse else ordered
+
+
+def _modified_ns(item: Listed) -> int:
+    if item.segment is not None:
+        return stat.modified_ns(item.segment)
+    return 0 if item.directory is None else item.directory.modified_ms * _NS_PER_MS
+
+
+def _bytes(item: Listed) -> int:
+    return 0 if item.segment is None else item.segment.range.length_bytes
 
 
 def _json_line(name: str, item: Listed) -> str:

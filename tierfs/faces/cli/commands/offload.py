@@ -12,10 +12,10 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import EntryKind
 from tierfs.engine.metadata import directories
 from tierfs.faces.cli import output
-from tierfs.faces.cli.options import POSITION
+from tierfs.faces.cli.options import POSITION, dry_run_option
 from tierfs.faces.cli.parameter_types import Size
 from tierfs.faces.cli.paths import each_command
-from tierfs.faces.cli.progress import perform_shown
+from tierfs.faces.cli.progress import perform_shown, progress_line
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
@@ -29,8 +29,17 @@ if TYPE_CHECKING:
     help="Copy only bytes before this offset of a segment, or this position of a managed ledger.",
 )
 @click.option("--keep", type=Size(), metavar="SIZE", help="Do not copy the newest bytes of each segment.")
+@dry_run_option("Show the bytes to copy, and change nothing.")
 @click.option("--no-wait", is_flag=True, help="Let the mount or daemon do the work, and return at once.")
-def offload(session: Session, store: Store, name: str, before: str | None, keep: int | None, no_wait: bool) -> None:
+def offload(
+    session: Session,
+    store: Store,
+    name: str,
+    before: str | None,
+    keep: int | None,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
     """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 
     On return, every byte acknowledged before the call is in the bucket and recorded in its journal, except bytes of
@@ -46,10 +55,13 @@ def offload(session: Session, store: Store, name: str, before: str | None, keep:
     from tierfs.upkeep.holder.perform import request
     from tierfs.upkeep.holder.verbs import KEEP, OFFLOAD, OFFLOAD_PART
 
-    options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None}
+    options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None, "--dry-run": dry_run or None}
     given = [option for option, value in options.items() if value is not None]
     if len(given) > 1:
         raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="use only one of them")
+    if dry_run:
+        _print_not_cold(session, store, name)
+        return
     if before is not None:
         _offload_before(session, store, name, before)
         return
@@ -61,6 +73,17 @@ def offload(session: Session, store: Store, name: str, before: str | None, keep:
         session.done({"path": name, "request": number}, f"request {number}; to see its progress: tierfs status")
         return
     _print_offloaded(session, name, perform_shown(session, store, OFFLOAD, name, {}))
+
+
+def _print_not_cold(session: Session, store: Store, name: str) -> None:
+    from tierfs.tiering.offload_command import not_cold
+
+    with progress_line(session) as show:
+        left = not_cold(store.metadata, name, show)
+    kept = f"; {output.size(left.ledger_bytes)} of open ledgers would stay on this disk" if left.ledger_bytes else ""
+    what = f"{output.size(left.bytes)} of {output.count(left.segments, 'segment')}"
+    text = f"would offload {what} below {output.path(name)}{kept}"
+    session.result({"path": name, "dry_run": True, **output.fields(left)}, text)
 
 
 def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:

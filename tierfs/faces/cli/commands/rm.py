@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("-r", "-R", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
 @now_option
 @click.option("-f", "--force", is_flag=True, help="Like --yes; also ignore names that do not exist.")
+@click.option("-i", "--interactive", is_flag=True, hidden=True, expose_value=False)  # the default: --yes and -f win
 @dry_run_option("Show the segments to remove, and change nothing.")
 @yes_option
 def rm(
