@@ -136,6 +136,7 @@ def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
 
 def test_the_page_of_followed_logs_runs_as_it_is_written(machine: Machine) -> None:
     machine.file("/var/log/app/app.log", "an ERROR line\n")
+    machine.replace["tierfs follow --journal"] = "true"  # a container has no journald
     store = machine.store("/srv/store")
     machine.read("docs/follow.md", {"TIERFS_STORE": str(store)})
     assert tierfs("cat", "hosts/web1/app.log", store=store).out == "an ERROR line\n"

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
-MODES = ("create", "create compress", "create delaycompress", "dateext delaycompress", "copytruncate", "nocreate")
+MODES: tuple[str, ...] = (
+    "create",
+    "create compress",
+    "create delaycompress",
+    "dateext delaycompress",
+    "copytruncate",
+    "nocreate",
+)
 MODES += ("copytruncate compress", "dateext copytruncate")
 
 _MOST = 60
@@ -79,7 +86,7 @@ class RotatedLog:
             for path in plain:
                 yield from _compress(path)
 
-    def _make_room(self) -> Iterator[None]:
+    def _make_room(self) -> Generator[None, None, Path]:
         """Shift the numbers of earlier files; return the name of the next one."""
         if "dateext" in self.mode:
             return self.path.with_name(f"{self.path.name}-{20260101 + self.rotations}")

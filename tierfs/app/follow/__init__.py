@@ -7,6 +7,7 @@ its own transaction (`tierfs/engine/metadata/followed.py`). Files are only ever 
   `plan`        pure: which file continues a log, and which come after it, by what the store has of it
   `rotations`   pure: which names are earlier files of a log, and in which order
   `in_background`  the same by the holder of a store
+  `journal`     the journal of systemd, by its cursor
   `beginnings`  what is followed, and from which files on
   `log_reader`  one log: its open files, and its next whole lines
   `files`       one file: its bytes, decompressed if need be, and whether it is the one that the store knows

@@ -217,7 +217,7 @@ class LogFollower:
     def _absent(self) -> list[Log]:
         """Return the logs without a file whose last lines may be in a rotated one."""
         with self._store.metadata.read() as txn:
-            rows = [(name, ranges[-1].committed_ms) for name, ranges in followed.streams(txn)]
+            rows = [(name, each[-1].committed_ms) for name, each in followed.streams(txn) if not each[-1].cursor]
         since_ms = self._store.clock.now_ms() - _ABSENT_MS
         return sources.absent(self._sources, self._into, [name for name, at_ms in rows if at_ms >= since_ms])
 

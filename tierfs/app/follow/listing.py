@@ -48,7 +48,7 @@ def states(store: Store, below: str = "") -> Iterator[LogState]:
 def _state(segment: str, newest: FollowedRange, ranges: tuple[FollowedRange, ...], now_ms: int) -> LogState:
     path = os.fsdecode(newest.path)
     here = files.look_at(path)
-    lag_bytes, state = None, GONE
+    lag_bytes, state = None, FOLLOWED if newest.cursor else GONE
     if here is not None:
         is_same = here.identity == (newest.device, newest.inode) and here.size >= newest.file_end
         lag_bytes, state = (here.size - newest.file_end, FOLLOWED) if is_same else (None, ROTATED)

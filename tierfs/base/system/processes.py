@@ -75,12 +75,13 @@ def run(
     )
 
 
-def begin(command: Sequence[Argument]) -> subprocess.Popen[str]:
+def begin(command: Sequence[Argument], errors_to: BinaryIO | None = None) -> subprocess.Popen[str]:
     """Start a command in a session of its own; the caller reads its standard output and ends it."""
     return subprocess.Popen(
         _words(command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=errors_to,
         text=True,
         start_new_session=True,
         env=environment({}),

@@ -55,7 +55,7 @@ def held(ranges: Sequence[FollowedRange], length: int) -> tuple[FollowedRange, .
             kept.append(each)
         elif each.segment_start < length:  # no one has read the bytes before the new end
             end = each.file_start + length - each.segment_start
-            kept.append(replace(each, file_end=end, tail_length=0, tail_crc32c=0, unended=False))
+            kept.append(replace(each, file_end=end, tail_length=0, tail_crc32c=0, unended=False, cursor=""))
     if not kept and ranges and not ranges[0].file_start:
         first = ranges[0]  # the file that was read first is read again from its start
         kept.append(replace(first, file_end=0, segment_start=length, tail_length=0, tail_crc32c=0, unended=False))

@@ -29,6 +29,7 @@ class FollowedRange(Record):
     gap: str = ""
     unended: bool = False
     late: bool = False
+    cursor: str = ""
 
     @property
     def segment_end(self) -> int:

@@ -685,7 +685,7 @@ class AppendKeyRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., segment_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., crc32c: _Optional[int] = ..., seal: _Optional[bool] = ..., committed_ms: _Optional[int] = ...) -> None: ...
 
 class FollowedRange(_message.Message):
-    __slots__ = ("version", "path", "device", "inode", "file_start", "file_end", "segment_start", "head_length", "head_crc32c", "tail_length", "tail_crc32c", "modified_ns", "committed_ms", "gap", "unended", "late")
+    __slots__ = ("version", "path", "device", "inode", "file_start", "file_end", "segment_start", "head_length", "head_crc32c", "tail_length", "tail_crc32c", "modified_ns", "committed_ms", "gap", "unended", "late", "cursor")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -702,6 +702,7 @@ class FollowedRange(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     UNENDED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     version: int
     path: bytes
     device: int
@@ -718,7 +719,8 @@ class FollowedRange(_message.Message):
     gap: str
     unended: bool
     late: bool
-    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ...) -> None: ...
+    cursor: str
+    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class FollowedSource(_message.Message):
     __slots__ = ("version", "path", "below", "directory_id", "begun_ms", "background")

@@ -51,6 +51,7 @@ tierfs ingest --open app.log --into app    # keep it open for appends
 tierfs follow /var/log/app '/var/log/nginx/*.log' --into hosts/web1    # until Ctrl-C
 tierfs follow /var/log/app --into hosts/web1 --once                    # for cron
 tierfs follow /var/log/app --into hosts/web1 --background              # by the mount or daemon
+tierfs follow --journal nginx.service --into hosts/web1
 tierfs follow --list
 """,
     "seal": """

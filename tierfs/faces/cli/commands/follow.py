@@ -17,6 +17,7 @@ from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.app.follow.follower import FollowSummary, LogFollower
+    from tierfs.app.follow.journal import JournalFollower
     from tierfs.app.follow.listing import LogState
     from tierfs.app.follow.sources import LogSource
     from tierfs.app.store import Store
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 @command("follow")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--into", metavar="DIR", help="Target directory in the store.")
+@click.option(
+    "--journal",
+    "unit",
+    is_flag=False,
+    flag_value="",
+    metavar="[UNIT]",
+    help="Follow the journal of systemd instead, or a unit's entries, as lines of JSON: DIR/journal, or DIR/UNIT.",
+)
+@click.option("--journal-directory", metavar="PATH", default="", help="With --journal: read the journal files in PATH.")
 @click.option("--once", is_flag=True, help="Append what is there now, and end: for cron.")
 @click.option("--background", is_flag=True, help="Leave it to the mount or daemon of the store, also after a restart.")
 @click.option("--stop", is_flag=True, help="End what --background started in the directory; with PATHs, for these.")
@@ -32,7 +42,15 @@ if TYPE_CHECKING:
     "--list", "lists", is_flag=True, help="List the files that are followed: their segments, and how far they lag."
 )
 def follow(
-    session: Session, paths: tuple[str, ...], into: str | None, once: bool, background: bool, stop: bool, lists: bool
+    session: Session,
+    paths: tuple[str, ...],
+    into: str | None,
+    unit: str | None,
+    journal_directory: str,
+    once: bool,
+    background: bool,
+    stop: bool,
+    lists: bool,
 ) -> None:
     """Append files as they grow: each line is in its segment once, through rotation and after a kill.
 
@@ -60,8 +78,13 @@ def follow(
             raise click.UsageError("--stop needs --into")
         _stop(session, paths, into)
         return
-    if not paths or into is None:
+    if into is None or bool(paths) is (unit is not None):
         raise click.UsageError("specify what to follow, and --into: tierfs follow PATH... --into DIR")
+    if unit is not None:
+        if background:
+            raise click.UsageError("--background does not support --journal: run it as a service")
+        _follow_journal(session, unit, into, journal_directory, once=once)
+        return
     from tierfs.app.follow.follower import LogFollower
     from tierfs.app.follow.sources import sources_of
 
@@ -88,6 +111,20 @@ def follow(
     _report(session, summary, fails=once)
 
 
+def _follow_journal(session: Session, unit: str, into: str, directory: str, *, once: bool) -> None:
+    from tierfs.app.follow.journal import JournalFollower
+
+    with session.open_store() as store:
+        follower = JournalFollower(store, unit, store.segment_of_path(into), session, directory=directory)
+        if once:
+            follower.run_once()
+        else:
+            session.note(f"following {unit or 'the journal'} into {printable(into)}; Ctrl-C ends it")
+            with _ending(follower):
+                follower.run()
+    _report(session, follower.summary, fails=once)
+
+
 def _set_background(store: Store, into: str, sources: Sequence[LogSource], *, background: bool) -> None:
     from tierfs.app.follow import beginnings, in_background
 
@@ -109,7 +146,7 @@ def _stop(session: Session, paths: Sequence[str], into: str) -> None:
 
 
 @contextmanager
-def _ending(follower: LogFollower) -> Iterator[None]:
+def _ending(follower: LogFollower | JournalFollower) -> Iterator[None]:
     """End the follower at SIGTERM and SIGINT, after the commit under way; a second signal ends the process."""
 
     def end(number: int, _: Any) -> None:
