@@ -236,6 +236,9 @@ def test_a_recovery_compares_the_clock_with_what_the_owner_wrote_last(
 ) -> None:
     expected_warnings.append("not trusted")
     location = LocationRecord(id=LOCATION, url="memory:")
+    clock.advance(HOUR_S)  # the owner began before
+    store.append("late", b"abcd", seal=True)
+    store.cold_work().publish()
     clock.restart(rested_s)
     rebuilt = recover.owned(tmp_path / "metadata", store.cold, location, clock, quiet)
     try:
