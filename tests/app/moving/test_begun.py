@@ -371,7 +371,7 @@ def test_an_address_is_not_recorded_where_an_object_is_missing_that_was_linked_j
 
     def examined(storage: ChunkStorage, record: StoreRecord) -> None:
         examine(storage, record)
-        if next(looks) == 0:
+        if "nas" in repr(storage) and next(looks) == 0:  # the place before is looked at, too
             link(on_disk, published=published)
 
     if when == BEFORE:
