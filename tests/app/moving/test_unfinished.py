@@ -93,7 +93,8 @@ def test_a_place_inside_the_present_one_gets_no_note(store: Path, tmp_path: Path
 
 def test_a_note_of_a_move_that_was_given_up_is_not_moved_on(store: Path, nas: Path, tmp_path: Path) -> None:
     (tmp_path / "third").mkdir()
-    shutil.copy(nas / MOVING_NAME, tmp_path / "cold/journal")
+    told = (nas / MOVING_NAME).read_text().replace(str(tmp_path / "cold"), str(tmp_path / "an earlier place"))
+    (tmp_path / "cold" / MOVING_NAME).write_text(told)
     tierfs("-q", "move", "--to", tmp_path / "third", store=store)
     assert not (tmp_path / "third" / MOVING_NAME).exists()
     assert "journal/moving" not in tierfs("check", "--read", store=store).out
