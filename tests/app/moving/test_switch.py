@@ -34,6 +34,9 @@ from tierfs.upkeep.holder import switch as switching
 DATA = b"abcdefghijklmnop"
 AWAY = Unavailable("the server is away")
 
+# Longest time in which a small object is made and published; shorter than a mutant may take (tests/mutants).
+WRITES_S = 20.0
+
 
 @pytest.fixture
 def store(tmp_path: Path, cold: ScriptedStorage, target: ScriptedStorage) -> Iterator[TestStore]:
@@ -130,6 +133,7 @@ class Busy:
     def finish(self) -> None:
         """Return once it rests."""
         if self._running is not None:
+            assert eventually(self._running.done, WRITES_S), "it waits for whoever waits for it"
             self._running.result()
 
     def _write(self) -> None:
