@@ -9,8 +9,10 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO, cast
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB
 
 STDIN = "-"
@@ -24,12 +26,17 @@ LINGER_S = 0.05
 
 
 class InputSource:
-    """Read files one after the other, unbuffered; a context manager."""
+    """Read files one after the other, unbuffered; a context manager.
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    With `unpack` they are compressed, and their content is read; InvalidRequest then says that one is damaged.
+    """
+
+    def __init__(self, paths: Sequence[str], *, unpack: bool = False) -> None:
         self._paths = iter(paths)
         self._path = ""
         self._file: io.FileIO | None = None
+        self._unpack = unpack
+        self._unpacked: IO[bytes] | None = None
         self.consumed_bytes = 0
         """Bytes read or skipped."""
         self._again = memoryview(b"")
@@ -45,7 +52,7 @@ class InputSource:
             return len(part)
         while self._file is not None:
             try:
-                size = self._file.readinto(view)
+                size = self._file.readinto(view) if self._unpacked is None else self._read_unpacked(view)
             except OSError as exc:
                 exc.filename = "standard input" if self._path == STDIN else self._path
                 raise
@@ -77,9 +84,21 @@ class InputSource:
         self._again = memoryview(data)
         self.consumed_bytes -= len(self._again)
 
+    def _read_unpacked(self, view: memoryview) -> int:
+        assert self._unpacked is not None
+        try:
+            data = self._unpacked.read(len(view))
+        except Exception as exc:  # each format has errors of its own
+            raise InvalidRequest(
+                f"{self._path} cannot be decompressed: {exc}",
+                remedy="it is damaged or incomplete; without --decompress it is copied unchanged",
+            ) from exc
+        view[: len(data)] = data
+        return len(data)
+
     def _seek(self, size_bytes: int) -> int:
         """Seek over bytes of a regular file; return their number, 0 if the file cannot seek."""
-        if self._file is None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+        if self._file is None or self._unpacked is not None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             return 0
         at = self._file.tell()
         passed = max(0, min(size_bytes, os.fstat(self._file.fileno()).st_size - at))
@@ -102,6 +121,9 @@ class InputSource:
 
     def close(self) -> None:
         """Close the current file."""
+        if self._unpacked is not None:
+            self._unpacked.close()
+            self._unpacked = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -119,6 +141,10 @@ class InputSource:
             return
         self._path = path
         self._file = io.FileIO(STDIN_FD, closefd=False) if path == STDIN else io.FileIO(path)
+        if self._unpack:
+            from tierfs.app.unpacking import unpacking
+
+            self._unpacked = unpacking(path, cast(IO[bytes], self._file))
 
 
 @dataclass(frozen=True, slots=True)

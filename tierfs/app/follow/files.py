@@ -6,9 +6,10 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import closing
-from typing import IO, cast
+from typing import IO
 
 from tierfs.app.follow.plan import Match, Matches, SeenFile
+from tierfs.app.unpacking import unpacking
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
 
@@ -75,7 +76,7 @@ class OpenFile:
         self._forget_unpacked()
         os.lseek(self.fd, 0, os.SEEK_SET)
         self._packed = os.fdopen(self.fd, "rb", closefd=False)
-        self._unpacked, self._unpacked_at = _unpacking(self.path, self._packed), 0
+        self._unpacked, self._unpacked_at = unpacking(self.path, self._packed), 0
 
     def _forget_unpacked(self) -> None:
         for each in (self._unpacked, self._packed):
@@ -89,23 +90,6 @@ class OpenFile:
             self._forget_unpacked()
             os.close(self.fd)
         self.fd = -1
-
-
-def _unpacking(path: str, packed: IO[bytes]) -> IO[bytes]:
-    """Return what decompresses a file, by the end of its name."""
-    if path.endswith(".gz"):
-        import gzip
-
-        return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
-    if path.endswith(".xz"):
-        import lzma
-
-        return lzma.LZMAFile(packed)
-    if path.endswith(".bz2"):
-        import bz2
-
-        return bz2.BZ2File(packed)
-    raise Unreadable("its form of compression is not known")
 
 
 def log_file(path: str, status: os.stat_result, *, compressed: bool) -> SeenFile:

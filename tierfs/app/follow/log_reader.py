@@ -11,6 +11,7 @@ from itertools import islice
 from tierfs.app.follow import files, rotations
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import FileComparison, Match, Plan, PlannedRead, SeenFile, late, plan
+from tierfs.app.unpacking import is_compressed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata import followed
@@ -240,7 +241,7 @@ class LogReader:
             except OSError:
                 continue
             for each in rotations.earlier(name, listing):
-                packed = rotations.is_compressed(each)
+                packed = is_compressed(each)
                 file = files.look_at(os.path.join(directory, each), compressed=packed)
                 if file is not None and file.identity not in {other.identity for other in present}:
                     present.append(file)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-# Forms in which a rotated file is compressed, by the end of its name.
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+from tierfs.app.unpacking import is_compressed, plain_name
 
 # A number, a date or a time in any form, or a word for the one before.
 _TAG = r"[0-9][0-9T:_.\-]*|old|bak|prev|save"
@@ -23,22 +22,9 @@ _INSIDE = re.compile(rf"[._-](?P<tag>{_TAG})(?P<suffix>\.[A-Za-z][A-Za-z0-9]*)")
 _COUNT_DIGITS = 3
 
 
-def plain(name: str) -> str:
-    """Return a name without the end that tells how its file is compressed."""
-    for end in COMPRESSED:
-        if name.endswith(end) and len(name) > len(end):
-            return name[: -len(end)]
-    return name
-
-
-def is_compressed(name: str) -> bool:
-    """Return whether the name of a rotated file says that it is compressed."""
-    return name.endswith(COMPRESSED)
-
-
 def logs_of(name: str) -> Iterator[tuple[str, str]]:
     """Yield each log that a file of this name may be an earlier file of, with the tag that says which."""
-    short = plain(name)
+    short = plain_name(name)
     for at in range(1, len(short)):
         if (match := _AFTER.fullmatch(short, at)) is not None:
             yield short[:at], match["tag"]
@@ -60,7 +46,7 @@ def earlier(log: str, listing: Iterable[str]) -> list[str]:
     """
     there = set(listing)
     tags = {name: tag for name in there if name != log for of, tag in logs_of(name) if of == log}
-    twice = {name for name in tags if is_compressed(name) and plain(name) in there}
+    twice = {name for name in tags if is_compressed(name) and plain_name(name) in there}
     return sorted(tags.keys() - twice, key=lambda name: (_age(tags[name]), name))
 
 

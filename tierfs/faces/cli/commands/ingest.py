@@ -48,6 +48,11 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 @click.option("--include", multiple=True, metavar="GLOB", help="Copy only files whose name matches.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Skip files and directories whose name matches.")
 @click.option(
+    "--decompress",
+    is_flag=True,
+    help="Store the content of .gz, .xz, .zst and .bz2 files, under their names without that ending.",
+)
+@click.option(
     "--seal/--open",
     default=True,
     show_default=True,
@@ -60,6 +65,7 @@ def ingest(
     into: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    decompress: bool,
     seal: bool,
     jobs: int,
 ) -> None:
@@ -83,7 +89,7 @@ def ingest(
         paths = tuple(sources)
     with session.open_store() as store, progress_line(session) as show:
         name = store.segment_of_path(into)
-        plan = plan_ingest(paths, name, show, Chosen(include, exclude))
+        plan = plan_ingest(paths, name, show, Chosen(include, exclude, decompress))
         work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
         work.run()
         if work.fatal is None and _is_acknowledged_cold(store, plan):

@@ -66,6 +66,8 @@ def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal
 
 def _small_file(item: Item) -> WholeSegment | None:
     """Read a file as a segment; None if it has grown long or cannot be read, which FileIngest reports."""
+    if item.packed:
+        return None  # FileIngest reads it to its end first
     try:
         fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
         try:

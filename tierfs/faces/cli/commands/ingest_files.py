@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tierfs.app.compare import compare
@@ -15,7 +15,7 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict, StorageFull
 from tierfs.base.words.names import as_word, printable
-from tierfs.base.words.types import Ack, ByteRange
+from tierfs.base.words.types import MIB, Ack, ByteRange
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import SegmentRecord
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 # Least size of a file's buffer: the reported size may be wrong (/proc).
 _MIN_BLOCK_BYTES = 64 * 1024
+
+# Between two looks whether the command was interrupted: a second of decompression (a guess).
+_SKIP_BYTES = 64 * MIB
 
 # Of a file whose segment has other bytes: these may be in no other place.
 _ELSEWHERE = "the segment is unchanged; ingest this file with another --into (rotated logs: see docs/operations.md)"
@@ -60,7 +63,9 @@ class FileIngest:
         Raises Conflict, which names a segment with other bytes, the errors of an append, OSError from reading the
         file, and Stopped.
         """
-        with InputSource([item.path]) as stream:
+        if item.packed:
+            item = replace(item, size_bytes=self._unpacked_bytes(item))
+        with InputSource([item.path], unpack=item.packed) as stream:
             status = os.fstat(stream.fileno())
             with self.store.metadata.read() as txn:
                 exists = directories.find(txn, item.segment) is not None
@@ -75,6 +80,16 @@ class FileIngest:
             self._note_file(item, None, file_of(status, start + self.written_bytes))
             return True
 
+    def _unpacked_bytes(self, item: Item) -> int:
+        """Return the size of a compressed file's content. Of a damaged file nothing is stored: it is read to its end.
+
+        Raises InvalidRequest for such a file, OSError, and Stopped.
+        """
+        with InputSource([item.path], unpack=True) as content:
+            while content.skip(_SKIP_BYTES):
+                self._check_stop()
+            return content.consumed_bytes
+
     def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
         """Record the file's mode and time in a separate commit; if that is lost, a repeated ingest does it."""
         if segment is None or segment.file != file:
@@ -88,7 +103,8 @@ class FileIngest:
             raise _other_file(item, f"the segment has {length} bytes, the file only {item.size_bytes}")
         if segment.start_offset == length > 0:
             words = f"tail -c +{length + 1} {as_word(item.path)} | tierfs append {as_word(item.segment)}"
-            raise _conflict(item, "has no bytes to compare any more", remedy=f"if it is the same file: {words}")
+            rest = _ELSEWHERE if item.packed else f"if it is the same file: {words}"
+            raise _conflict(item, "has no bytes to compare any more", remedy=rest)
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from tierfs.app.unpacking import COMPRESSED, plain_name
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
@@ -28,6 +29,8 @@ class Item:
     size_bytes: int
     number: int = 0
     """Its place in the order of the listing."""
+    packed: bool = False
+    """Whether the segment gets the decompressed content of the file; `size_bytes` is that of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,16 @@ class _Source:
         """Return the regular file of this source that becomes a segment; None if there is none."""
         if not self.is_directory:
             return self.path if segment == self.target else None
-        if not segment.startswith(f"{self.target}/" if self.target else ""):
-            return None
-        inner = segment[len(self.target) :].lstrip("/")
+        return next(filter(None, map(self._file_at, self._candidates(segment))), None)
+
+    def _candidates(self, segment: str) -> Iterator[str]:
+        """Yield the paths below this directory that become a segment."""
+        if segment.startswith(f"{self.target}/" if self.target else ""):
+            inner = segment[len(self.target) :].lstrip("/")
+            ends = ("", *COMPRESSED) if self.chosen.decompress else ("",)
+            yield from (inner + end for end in ends if self.chosen.plain(inner + end) == inner)
+
+    def _file_at(self, inner: str) -> str | None:
         if not self.chosen.reaches(inner):
             return None
         path = os.path.join(self.path, inner)
@@ -74,6 +84,12 @@ class Chosen:
     include: tuple[str, ...] = ()
     """Files to take; empty: all."""
     exclude: tuple[str, ...] = ()
+    decompress: bool = False
+    """Take the content of compressed files, with the name without its end."""
+
+    def plain(self, name: str) -> str:
+        """Return the name that a file gets."""
+        return plain_name(name) if self.decompress else name
 
     def takes(self, inner: str) -> bool:
         """Return whether a file is taken; `inner` is its path below the directory that was given."""
@@ -134,7 +150,8 @@ class IngestPlan:
                     self.first_special = self.first_special or path
                     continue
                 try:
-                    item = Item(path, _segment(source, path, self.into), os.path.getsize(path), number)
+                    packed = source.chosen.plain(path) != path
+                    item = Item(path, _segment(source, path, self.into), os.path.getsize(path), number, packed)
                 except OSError as exc:  # deleted since it was listed
                     self.refused.append((path, from_os_error(exc)))
                     continue
@@ -163,7 +180,7 @@ def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen, ch
         elif os.path.isfile(path):
             if not chosen.takes(os.path.basename(path)):
                 continue
-            target = _canonical(f"{into}/{os.path.basename(path)}")
+            target = _canonical(f"{into}/{chosen.plain(os.path.basename(path))}")
             plan.sources.append(_Source(path, "", target, is_directory=False, chosen=chosen))
         else:
             raise InvalidRequest(f"{path} is not a regular file", remedy=f"tierfs append SEGMENT {path}")
@@ -206,6 +223,7 @@ def _canonical(name: str) -> str:
 def _segment(source: _Source, path: str, into: str) -> str:
     """Return the segment of a file. Raises InvalidRequest for a name that no segment can have."""
     inner = os.path.relpath(path, source.path) if source.is_directory else os.path.basename(path)
+    inner = source.chosen.plain(inner)
     return names.join(names.split(f"{into}/{source.copy}/{inner}" if source.copy else f"{into}/{inner}"))
 
 
@@ -231,8 +249,13 @@ def _files_of(
             except TierfsError as exc:
                 if not (inner or chosen):  # else each of them is refused
                     plan.refused.append((root, exc))
+        taken: dict[str, str] = {}
         for name in chosen:
             path = os.path.join(root, name)
+            if (first := taken.setdefault(source.chosen.plain(name), name)) != name:
+                why = f"{path} and {first} would both become {source.chosen.plain(name)}"
+                refused.append((path, InvalidRequest(why, remedy="ingest one of them with another --into")))
+                continue
             try:
                 yield path, os.lstat(path).st_mode
             except OSError as exc:  # deleted since it was listed
