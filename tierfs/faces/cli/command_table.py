@@ -46,9 +46,13 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "mount": Line("mount:mount", "Mount the store as a read-only directory."),
         "umount": Line("mount:umount", "Unmount a mounted store."),
         "ls": Line("ls:ls", "List the names in a directory."),
+        "tree": Line("tree:tree", "Draw the names below a directory."),
         "info": Line("info:info", "Show a segment: its range and the location of its bytes."),
         "du": Line("du:du", "Sum up the bytes below a directory, by tier."),
         "cat": Line("cat:cat", "Write a segment's bytes to stdout, or follow it."),
+        "diff": Line("diff:diff", "Compare the bytes of two segments."),
+        "sha256sum": Line("sums:sha256sum", "Print or check SHA-256 checksums of segments."),
+        "md5sum": Line("sums:md5sum", "Print or check MD5 checksums of segments."),
         "top": Line("top:top", "Watch a mount live: its reads and the tiers that serve them."),
     },
     "Tiers": {

@@ -45,6 +45,7 @@ tierfs append orders/today --ack cold < orders    # durable in the bucket when i
     "ingest": """
 tierfs ingest /var/log/nginx --into nginx
 tierfs ingest /var/log/nginx nginx --exclude '*.gz'
+tierfs ingest /var/log/old archive --decompress
 tierfs ingest --open app.log --into app    # keep it open for appends
 """,
     "follow": """
@@ -122,6 +123,20 @@ tierfs ls -l logs
 tierfs ls -lt logs     # the newest first; -S: the largest
 tierfs ls -R
 tierfs ls --removed    # what can be restored
+""",
+    "tree": """
+tierfs tree logs
+tierfs tree -L 2 -d
+""",
+    "diff": """
+tierfs diff logs/web copies/web    # exit code 0: equal, 1: different
+""",
+    "sha256sum": """
+tierfs sha256sum 'logs/*' > sums
+tierfs sha256sum -c sums
+""",
+    "md5sum": """
+tierfs md5sum logs/web
 """,
     "info": """
 tierfs info logs/web

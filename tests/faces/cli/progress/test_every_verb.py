@@ -55,6 +55,8 @@ SHOWN = {
     "trim": Case(("trim", "--yes", "d/a.log", "--before", "9"), NOTHING_COUNTED, before=LOCAL),
     "ls": Case(("ls", "d"), "name", before=LOCAL),
     "du": Case(("du",), "name", 4, LOCAL),
+    "sha256sum": Case(("sha256sum", "d/a.log"), "segment", 1, LOCAL),
+    "md5sum": Case(("md5sum", "d/a.log"), "segment", 1, LOCAL),
     "offload": Case(("offload",), "segment", before=LOCAL),
     "evict": Case(("evict",), "segment", before=COLD),
     "consolidate": Case(("consolidate",), "segment", before=COLD),
@@ -119,7 +121,8 @@ SILENT = {
     "config": "one row, or one file",
     "completion": "a text",
     "inspect": "a header, or an index of 16 MiB",
-    **dict.fromkeys(["cat", "ledger read"], "the output shows it"),
+    "diff": "it ends at the first difference, and reads nothing of equal segments",
+    **dict.fromkeys(["cat", "tree", "ledger read"], "the output shows it"),
     **dict.fromkeys(["mount", "umount", "daemon", "admin", "top"], "runs until it is ended"),
     "ledger append": "takes as long as its input",
 }
