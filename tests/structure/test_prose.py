@@ -1,7 +1,7 @@
 """Prose names only what exists, and names all of it: commands, settings, policies, metrics, labels, pages, files.
 
-`python -m tests.structure.test_prose` writes the table of all settings into docs/settings.md, and the template of
-store.toml.
+`python -m tests.structure.test_prose` writes the table of all settings into docs/settings.md, that of metrics into
+docs/monitoring.md, and the template of store.toml.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.structure.prose import (
 from tierfs.app.setup.place_settings import KEYS as PLACE_KEYS
 from tierfs.base.options import policy, settings, store_toml
 from tierfs.base.options.policy import Policy
-from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.metrics import MetricKind, MetricName
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words import units
 from tierfs.faces.cli import output
@@ -61,6 +61,7 @@ PLACEHOLDER = re.compile(r"no such command '[A-Z]+'")
 """Stands for any command."""
 
 TABLE_OF_SETTINGS = "| setting | default | meaning |"
+TABLE_OF_METRICS = "| metric | type | labels | meaning |"
 
 
 def texts() -> Iterator[Code]:
@@ -259,6 +260,20 @@ def test_metrics_that_are_named_exist_and_all_are_documented() -> None:
     assert undocumented(MetricName, MONITORING) == []
 
 
+def table_of_metrics() -> str:
+    rows = [TABLE_OF_METRICS, "|---|---|---|---|"]
+    for name in sorted(MetricName):
+        kind = "gauge" if name.kind is MetricKind.SAMPLED else name.kind.value
+        labels = ", ".join(f"`{label}`" for label in name.labels)
+        rows.append(f"| `{name}` | {kind} | {labels} | {name.help} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_metrics_is_the_programs() -> None:
+    if table_of_metrics() not in MONITORING.read_text():
+        pytest.fail("docs/monitoring.md: run python -m tests.structure.test_prose", pytrace=False)
+
+
 def labels_in(path: Path, functions: str) -> set[str]:
     """The first of each pair in the functions that make the rows of a table."""
     firsts = set()
@@ -424,13 +439,17 @@ def test_the_sources_of_names_are_not_empty() -> None:
     assert CHANGES not in PAGES
 
 
+def replaced(text: str, title: str, table: str) -> str:
+    """Return a page with a table in place of the one with this title."""
+    before, _, rest = text.partition(title + "\n")
+    return before + table + re.sub(r"\A(?:\|.*\n)+", "", rest)
+
+
 def main() -> None:
-    """Write the template of a new store's settings, and the table of settings into its page."""
+    """Write the template of a new store's settings, and the tables of settings and metrics into their pages."""
     settings.TEMPLATE.write_text(template_of_settings())
-    text = SETTINGS_PAGE.read_text()
-    before, _, rest = text.partition(TABLE_OF_SETTINGS + "\n")
-    after = re.sub(r"\A(?:\|.*\n)+", "", rest)
-    SETTINGS_PAGE.write_text(before + table_of_settings() + after)
+    SETTINGS_PAGE.write_text(replaced(SETTINGS_PAGE.read_text(), TABLE_OF_SETTINGS, table_of_settings()))
+    MONITORING.write_text(replaced(MONITORING.read_text(), TABLE_OF_METRICS, table_of_metrics()))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tierfs.app.follow.in_background import BackgroundFollowing
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store
 from tierfs.base.system import daemon_log
+from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.located import LOOK_S
 from tierfs.tiering.garbage import ballast
 from tierfs.upkeep.holder import kinds
@@ -23,6 +24,9 @@ from tierfs.upkeep.holder.store_warnings import advisory_fence_warning
 from tierfs.upkeep.holder.tasks import BackgroundThreads
 
 log = logging.getLogger(__name__)
+
+# Between attempts to serve metrics at an address that another process has (a guess).
+_PORT_S = 5.0
 
 
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
@@ -77,6 +81,28 @@ async def follow_place(store: Store, task: HolderTask) -> None:
             used = newest
             log.info("the address of the cold tier has changed: %s", "none" if newest is None else newest.url)
             task.renew()
+
+
+async def serve_metrics(store: Store) -> None:
+    """Serve the metrics at `metrics.listen` until cancelled; while another process has that address, wait for it.
+
+    Mounts and daemons of one store have the same setting, and tell of the store the same. An address that cannot be
+    served is an error in the log.
+    """
+    wanted, waits = store.settings.metrics, False
+    try:
+        while (end := store.metrics.serve(wanted.listen, public=wanted.public)) is None:
+            if not waits:
+                log.warning("metrics.listen = %s is in use; this process waits for it", wanted.listen)
+            waits = True
+            await trio.sleep(_PORT_S)
+    except TierfsError as exc:
+        log.error("%s; %s", exc, exc.remedy)
+        return
+    try:
+        await trio.sleep_forever()
+    finally:
+        end()
 
 
 def log_as_set(store: Store) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import trio
 
-from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload
+from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, serve_metrics
 from tierfs.app.store import Store, open_store
 from tierfs.base.system import guards, processes
-from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.metrics import MetricName, Sampled
 from tierfs.base.system.signals import HEARD, Reload, until_told_to_end
 from tierfs.base.system.store_paths import HOLDER_NAME, StorePaths, require_trusted
 from tierfs.reading.reader import run_loop
 from tierfs.upkeep.holder.loop import HolderTask
-from tierfs.upkeep.holder.status import samples_of
+from tierfs.upkeep.holder.samples import samples_of
 from tierfs.upkeep.holder.tasks import BackgroundThreads
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,9 @@ def hold_foreground(store_path: Path) -> None:
         _require_owner(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
-        end = _expose(store, task)
+        _expose(store, task)
         run_loop(_serve, store, task, partial(reload, store, task, threads), announce)
         threads.leave()
-        end()
 
 
 def _require_owner(store: Store) -> None:
@@ -56,17 +55,18 @@ def _require_owner(store: Store) -> None:
         pass  # it raises what the record says, the answer included
 
 
-def _expose(store: Store, task: HolderTask) -> Callable[[], None]:
-    """Serve the metrics of a daemon, if its settings say so; return what ends that."""
-    begun_s, clock = store.clock.monotonic_s(), store.clock
+def _expose(store: Store, task: HolderTask) -> None:
+    """Have the metrics of a daemon tell of the store. Raises InvalidRequest, Unavailable for an unusable address."""
+    begun_s, clock, watched = store.clock.monotonic_s(), store.clock, store.watched
 
-    def samples() -> Mapping[MetricName, float]:
+    def samples() -> Mapping[MetricName, Sampled]:
         uptime_s = clock.monotonic_s() - begun_s
-        return samples_of(store.metadata, holds=task.holds, backlog=task.backlog, uptime_s=uptime_s)
+        return samples_of(watched, holds=task.holds, backlog=task.backlog, uptime_s=uptime_s)
 
     store.metrics.sample_with(samples)
-    listen = store.settings.metrics.listen
-    return store.metrics.serve(listen) if listen else lambda: None
+    wanted = store.settings.metrics
+    if wanted.listen and (end := store.metrics.serve(wanted.listen, public=wanted.public)) is not None:
+        end()  # serve_metrics serves it, once there is a loop
 
 
 async def _write_metrics(store: Store) -> None:
@@ -93,6 +93,8 @@ async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Ca
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
             nursery.start_soon(follow_place, store, task)
             nursery.start_soon(_write_metrics, store)
+            if store.settings.metrics.listen:
+                nursery.start_soon(serve_metrics, store)
             await task.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
 

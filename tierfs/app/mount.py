@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from tierfs.app import fill_cache
-from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload
+from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, serve_metrics
 from tierfs.app.setup import place_settings
 from tierfs.app.store import Store, open_store
 from tierfs.base.options import settings
@@ -77,6 +77,8 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         await holder.run(before_work=session.wait_settled)
 
     tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(follow_place, store, holder)]
+    if store.settings.metrics.listen:
+        tasks.append(partial(serve_metrics, store))
     if reader.cache is not None:
         check = trio.from_thread.check_cancelled
         server = fill_cache.server(store, reader.cache, cache_directory, check, lambda: reader.mount_option)
@@ -142,15 +144,15 @@ def control_files(
     store: Store, reader: StoreReader, holder: HolderTask, cache_directory: Path, options: MountOptions
 ) -> Mapping[str, Opener]:
     """Return the openers of the files of `.tierfs`."""
-    observation = Observation(store.path, reader, store.metrics, store.clock, holder, options)
+    observation = Observation(store.watched, reader, store.metrics, store.clock, holder, options)
     files = {
         "config": lambda: described_settings(store).encode(),
         CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
-        "metrics": observation.metrics,
         "stats": observation.stats,
     }
     backlog = made_in_thread(partial(_described_backlog, store))
-    return {**{name: made_when_opened(make) for name, make in files.items()}, "backlog": backlog}
+    in_thread = {"backlog": backlog, "metrics": made_in_thread(observation.metrics)}
+    return {name: made_when_opened(make) for name, make in files.items()} | in_thread
 
 
 def _described_backlog(store: Store) -> bytes:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tierfs.reading.reader import StoreReader
     from tierfs.tiering.objects import ColdTier
     from tierfs.upkeep.holder.local_work import LocalWork
+    from tierfs.upkeep.holder.samples import Watched
     from tierfs.upkeep.holder.work import ColdWork
 
 
@@ -94,6 +95,16 @@ class Store:
                 if self._metrics is None:
                     self._metrics = Metrics()
         return self._metrics
+
+    @property
+    def watched(self) -> Watched:
+        """The store as its metrics sample it."""
+        from tierfs.upkeep.holder.samples import Watched
+
+        return Watched(self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes)
+
+    def _floor_bytes(self) -> int:
+        return self.settings.write.free_space_floor_bytes
 
     @property
     def owner_watch(self) -> OwnerWatch:

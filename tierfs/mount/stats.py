@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+import trio
+
 from tierfs.base.system.clock import Clock
-from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.metrics import MetricName, Sampled
 from tierfs.base.system.prometheus import Metrics
 from tierfs.mount.options import MountOptions
 from tierfs.reading import stats
 from tierfs.reading.reader import StoreReader
 from tierfs.upkeep.holder.loop import HolderTask
-from tierfs.upkeep.holder.status import BacklogStatus, age_s, samples_of
+from tierfs.upkeep.holder.samples import Watched, samples_of
+from tierfs.upkeep.holder.status import BacklogStatus, age_s
 
 # Raised when a key changes its meaning or is removed; not for new keys.
 STATS_VERSION = 1
@@ -29,11 +31,11 @@ _STORAGE = {
 
 
 class Observation:
-    """Observes one mount, from its construction on."""
+    """Observes one mount, from its construction on the loop of its reader on."""
 
     def __init__(
         self,
-        store: Path,
+        store: Watched,
         reader: StoreReader,
         metrics: Metrics,
         clock: Clock,
@@ -47,6 +49,7 @@ class Observation:
         self._holder = holder
         self._options = options
         self._begun_s = clock.monotonic_s()
+        self._loop = trio.lowlevel.current_trio_token()
         metrics.sample_with(self._samples)
 
     def metrics(self) -> bytes:
@@ -64,7 +67,7 @@ class Observation:
             "version": STATS_VERSION,
             "time_ms": self._clock.now_ms(),
             "uptime_s": round(self._uptime_s, 3),
-            "store": str(self._store),
+            "store": str(self._store.path),
             "options": asdict(self._options),
             "operations": self._by_label(MetricName.FUSE_OPERATIONS),
             "errors": self._errors(),
@@ -147,13 +150,19 @@ class Observation:
             "kept_bytes": backlog.kept_bytes,
         }
 
-    def _samples(self) -> Mapping[MetricName, float]:
-        figures = stats.figures(self._reader)
+    def _samples(self) -> Mapping[MetricName, Sampled]:
+        """Return the samples; in any thread, and the loop's own figures from the loop."""
+        if trio.lowlevel.in_trio_run():
+            figures = stats.figures(self._reader)
+        else:
+            figures = trio.from_thread.run_sync(stats.figures, self._reader, trio_token=self._loop)
+        waiting = figures.waiting
         samples = samples_of(
-            self._reader.metadata,
+            self._store,
             holds=self._holder.holds,
             backlog=self._holder.backlog,
             uptime_s=self._uptime_s,
+            waiting=[f"{waiting.reads} reads: {waiting.why}"] if waiting.reads else [],
         )
         samples |= {
             MetricName.MEMORY_BUDGET: figures.budget_bytes,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.servers.rgw import free_ports
 from tierfs.base.system.metrics import MetricKind, MetricName, NullMetrics
 from tierfs.base.system.prometheus import Metrics
+from tierfs.base.words.errors import InvalidRequest
 
 
 def test_a_kept_counter_and_a_named_one_are_the_same() -> None:
@@ -43,3 +47,27 @@ def test_every_metric_is_shown_and_tells_no_names() -> None:
         assert name.help.endswith(".")
         assert not {"segment", "name", "object", "path"} & set(name.labels)
         assert f"# HELP {name} {name.help}" in exposition
+
+
+def test_a_sampled_metric_has_a_value_for_each_label() -> None:
+    metrics = Metrics()
+    metrics.sample_with(lambda: {MetricName.TIER_BYTES: {"local": 3, "cold": 4}})
+    text = metrics.exposition()
+    assert b'\ntierfs_tier_bytes{tier="local"} 3.0\ntierfs_tier_bytes{tier="cold"} 4.0\n' in text
+    assert b"\nprocess_resident_memory_bytes " in text
+
+
+def test_an_address_is_served_once_and_by_this_machine_alone() -> None:
+    port = free_ports(1)
+    end = Metrics().serve(str(port))
+    assert end is not None
+    try:
+        assert Metrics().serve(f"127.0.0.1:{port}") is None
+    finally:
+        end()
+    with pytest.raises(InvalidRequest, match="public address") as caught:
+        Metrics().serve(f"0.0.0.0:{port}")
+    assert "metrics.public = true" in (caught.value.remedy or "")
+    end = Metrics().serve(f"0.0.0.0:{port}", public=True)
+    assert end is not None
+    end()

@@ -266,9 +266,12 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Metrics of a daemon, in Prometheus' text format; a mount has them in `.tierfs/metrics`."""
+    """Metrics of mounts and daemons, in Prometheus' text format; a mount has them in `.tierfs/metrics` too."""
 
-    listen: Annotated[str, "HOST:PORT of the metrics server, like 127.0.0.1:9150; empty: no server."] = ""
+    listen: Annotated[
+        str, "PORT of this machine, or HOST:PORT, to serve metrics over HTTP, like 127.0.0.1:9150; empty: no server."
+    ] = ""
+    public: Annotated[bool, "Whether other machines may read the metrics at `listen`."] = False
     textfile: Annotated[Directory, "File written every `textfile_s`, for a textfile collector; empty: no file."] = ""
     textfile_s: Annotated[Seconds, "Interval between writes of the text file."] = 15.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum, unique
 from typing import Protocol, Self
 
@@ -12,6 +12,9 @@ _LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 # Adds an amount to one counter.
 Count = Callable[[float], None]
 
+# A value of a sampled metric; of one with a label, a value for each of the label's.
+Sampled = float | Mapping[str, float]
+
 
 class MetricKind(Enum):
     """The behaviour of a metric's value."""
@@ -20,7 +23,7 @@ class MetricKind(Enum):
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
     SAMPLED = "sampled"
-    """A gauge computed at each exposition; not shown where its value is unknown."""
+    """A gauge computed at each exposition, with one label at most; not shown where its value is unknown."""
 
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
@@ -92,14 +95,24 @@ class MetricName(StrEnum):
         ("tier",),
     )
     READ_HEDGES = ("tierfs_read_hedges_total", _COUNTER, "Second GETs for fetches whose first byte was late.")
-    CACHE_HITS = ("tierfs_cache_hits_total", _COUNTER, "Blocks found in a cache.", ("cache",))
-    CACHE_MISSES = ("tierfs_cache_misses_total", _COUNTER, "Blocks not found in a cache.", ("cache",))
+    CACHE_HITS = (
+        "tierfs_cache_hits_total",
+        _COUNTER,
+        "Blocks of 128 KiB that were in the cache when a reader wanted them.",
+        ("cache",),
+    )
+    CACHE_MISSES = ("tierfs_cache_misses_total", _COUNTER, "Blocks of 128 KiB for which the reader waited.", ("cache",))
     CACHE_BYTES = ("tierfs_cache_bytes", _GAUGE, "Bytes stored in a cache.", ("cache",))
-    CACHE_ERRORS = ("tierfs_cache_errors_total", _COUNTER, "Failures that disabled a cache.", ("cache",))
+    CACHE_ERRORS = (
+        "tierfs_cache_errors_total",
+        _COUNTER,
+        "Errors of the disk of a cache; the first one switches it off.",
+        ("cache",),
+    )
     CHECKSUM_FAILURES = (
         "tierfs_checksum_failures_total",
         _COUNTER,
-        "Blocks whose CRC32C was wrong, by their source.",
+        "Blocks of 128 KiB whose CRC32C was wrong, by their source.",
         ("source",),
     )
     FUSE_OPERATIONS = ("tierfs_fuse_operations_total", _COUNTER, "Requests of the kernel.", ("operation",))
@@ -109,7 +122,8 @@ class MetricName(StrEnum):
         "Requests of the kernel that failed, by errno.",
         ("operation", "errno"),
     )
-    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "Time since the mount started.")
+    BUILD_INFO = ("tierfs_build_info", _SAMPLED, "1, with the version of tierfs.", ("version",))
+    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "Time since this process started to serve the store.")
     MEMORY_BUDGET = ("tierfs_memory_budget_bytes", _SAMPLED, "Limit of memory for fetched bytes.")
     MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory used by fetched bytes.")
     FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier in progress.")
@@ -138,6 +152,23 @@ class MetricName(StrEnum):
         "Age of the oldest byte that is only on the local disk; reported by the holder.",
     )
     FOLLOW_GAPS = ("tierfs_follow_gaps", _SAMPLED, "Gaps in followed logs in the last week: lines that may be missing.")
+    HELD = ("tierfs_held", _SAMPLED, "1 while any process does the store's background work, else 0.")
+    PROBLEMS = ("tierfs_problems", _SAMPLED, "Problems of the store, as tierfs status lists them, by kind.", ("kind",))
+    STUCK = ("tierfs_stuck_tasks", _SAMPLED, "Background work that failed and is retried.")
+    FENCED = ("tierfs_fenced", _SAMPLED, "1 if another store owns the bucket, else 0.")
+    SEGMENTS = ("tierfs_segments", _SAMPLED, "Segments of the store.")
+    TIER_BYTES = ("tierfs_tier_bytes", _SAMPLED, "Bytes of chunks in a tier; bytes in both count in both.", ("tier",))
+    NOT_OFFLOADED = ("tierfs_not_offloaded_bytes", _SAMPLED, "Bytes that are only on the local disk.")
+    TRASH_BYTES = ("tierfs_trash_bytes", _SAMPLED, "Bytes of removed segments that can be restored.")
+    GARBAGE_BYTES = ("tierfs_garbage_bytes", _SAMPLED, "Bytes of files and objects that wait for their deletion.")
+    DISK_FREE = ("tierfs_disk_free_bytes", _SAMPLED, "Free space on the disk of the store.")
+    DISK_FLOOR = ("tierfs_disk_floor_bytes", _SAMPLED, "Free space below which appends fail.")
+    UNPUBLISHED = ("tierfs_unpublished_changes", _SAMPLED, "Changes of the metadata that are not in the cold tier yet.")
+    LAST_PUBLISH = (
+        "tierfs_last_publish_timestamp_seconds",
+        _SAMPLED,
+        "Time at which the newest changes of the metadata were written to the cold tier.",
+    )
     LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store without a valid copy.")
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks with a missing or damaged copy.")
     COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Billable bytes of the store in the cold tier.")

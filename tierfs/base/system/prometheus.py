@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tierfs.base.system.metrics import Count, MetricKind, MetricName
-from tierfs.base.words import units
+from tierfs.base.system.addresses import LOOPBACK, is_loopback, parse_address
+from tierfs.base.system.metrics import Count, MetricKind, MetricName, Sampled
 from tierfs.base.words.errors import InvalidRequest, Unavailable
+from tierfs.base.words.names import printable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
 # Returns the values of sampled metrics as of now; those it leaves out are not shown.
-Sample = Callable[[], Mapping[MetricName, float]]
+Sample = Callable[[], Mapping[MetricName, Sampled]]
 
-_MOST_PORT = 65535
+# Longest wait of an exposition for another one: a cold tier in a directory may hang (a guess).
+_WAIT_S = 2.0
+
+_EXAMPLE = "127.0.0.1:9150"
 
 
 class Metrics:
     """A registry of its own with every metric of the table. prometheus-client is imported on construction."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, disable_created_metrics
+        from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 
         # A fifth of all samples, which nothing reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -33,6 +39,7 @@ class Metrics:
         self._children: dict[tuple[object, ...], Any] = {}
         self._sampler = _Sampler()
         self.registry.register(self._sampler)
+        ProcessCollector(registry=self.registry)
 
     def count(self, name: MetricName, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -70,20 +77,26 @@ class Metrics:
 
         return generate_latest(self.registry)
 
-    def serve(self, address: str) -> Callable[[], None]:
-        """Serve the text at HOST:PORT from a thread; return what ends that. Raises InvalidRequest and Unavailable."""
+    def serve(self, address: str, *, public: bool = False) -> Callable[[], None] | None:
+        """Serve the text at HOST:PORT, or a PORT of this machine, from a thread; return what ends that.
+
+        None while another process has the address. Raises InvalidRequest, also for an address that other machines
+        reach unless `public`, and Unavailable.
+        """
         from prometheus_client import start_http_server
 
-        host, _, port = address.rpartition(":")
-        number = units.decimal(port, _MOST_PORT)
-        if not host or number is None:
+        host, port = parse_address("metrics.listen", address, _EXAMPLE, host=LOOPBACK)
+        if not (public or is_loopback(host)):
             raise InvalidRequest(
-                f"invalid metrics.listen = {address!r}: expected HOST:PORT", remedy="like 127.0.0.1:9150"
+                f"metrics.listen = {printable(address)} is a public address: other machines could read the metrics",
+                remedy="to permit it: metrics.public = true; or listen at 127.0.0.1",
             )
         try:
-            server, thread = start_http_server(number, host.strip("[]"), registry=self.registry)
+            server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as exc:
-            remedy = "set metrics.listen to a free address of this machine"
+            if exc.errno == errno.EADDRINUSE:
+                return None
+            remedy = "set metrics.listen to an address of this machine"
             raise Unavailable(f"cannot serve metrics at {address}: {exc.strerror or exc}", remedy=remedy) from exc
 
         def end() -> None:
@@ -110,7 +123,7 @@ class Metrics:
         return child
 
 
-def _nothing() -> Mapping[MetricName, float]:
+def _nothing() -> Mapping[MetricName, Sampled]:
     return {}
 
 
@@ -119,23 +132,33 @@ class _Sampler:
 
     def __init__(self) -> None:
         self.sample: Sample = _nothing
+        self._lock = threading.Lock()
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield the names alone, for the registry."""
         return self._families({})
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the current values."""
-        return self._families(self.sample())
+        """Yield the current values. Raises Unavailable while another sample hangs: else each would keep a thread."""
+        if not self._lock.acquire(timeout=_WAIT_S):
+            raise Unavailable("the previous reading of the store's metrics has not ended")
+        try:
+            values = self.sample()
+        finally:
+            self._lock.release()
+        return self._families(values)
 
-    def _families(self, values: Mapping[MetricName, float]) -> Iterator[GaugeMetricFamily]:
+    def _families(self, values: Mapping[MetricName, Sampled]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
 
         for name in MetricName:
             if name.kind is MetricKind.SAMPLED:
-                family = GaugeMetricFamily(name, name.help)
-                if name in values:
-                    family.add_metric([], values[name])
+                family = GaugeMetricFamily(name, name.help, labels=name.labels)
+                value = values.get(name)
+                for label, number in value.items() if isinstance(value, Mapping) else ():
+                    family.add_metric([label], number)
+                if value is not None and not isinstance(value, Mapping):
+                    family.add_metric([], value)
                 yield family
 
 

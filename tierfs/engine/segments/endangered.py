@@ -51,14 +51,16 @@ class Endangered:
         return self.suspect_local_bytes + self.suspect_cold_bytes
 
 
-def endangered(txn: ReadTransaction, totals: Sums, store: Path) -> Endangered:
-    """Return the endangered bytes from the sums; objects are scanned only if a place is unreachable."""
-    return Endangered(
-        totals.lost_bytes, totals.suspect_local_bytes, totals.suspect_cold_bytes, tuple(_unreachable(txn, store))
-    )
+def endangered(txn: ReadTransaction, totals: Sums, store: Path, *, counted: bool = True) -> Endangered:
+    """Return the endangered bytes from the sums; objects are scanned only if a place is unreachable.
+
+    Unless they are to be `counted`, one object of each such place is enough.
+    """
+    away = tuple(_unreachable(txn, store, counted))
+    return Endangered(totals.lost_bytes, totals.suspect_local_bytes, totals.suspect_cold_bytes, away)
 
 
-def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace]:
+def _unreachable(txn: ReadTransaction, store: Path, counted: bool) -> Iterator[UnreachablePlace]:
     places = _away(txn, store)
     if not places:
         return
@@ -68,6 +70,8 @@ def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace
         if record is not None and record.tier == Tier.COLD and record.location_id in places:
             place = places[record.location_id]
             places[record.location_id] = replace(place, bytes=place.bytes + record.length)
+            if not counted and all(place.bytes for place in places.values()):
+                break
     yield from (place for place in places.values() if place.bytes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import secrets
@@ -22,9 +21,9 @@ from uvicorn.server import ServerState
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.system import daemon_log, guards, os_errors, osio, processes, service_manager
+from tierfs.base.system.addresses import is_loopback, parse_address
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import ADMIN_NAME, StorePaths, require_trusted
-from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.faces.admin.appends import Appends
@@ -57,7 +56,7 @@ _TOKEN_BYTES = 32
 _LEAST_TOKEN = 16
 # sockaddr_un(7) has 108 bytes with the NUL.
 _MOST_SOCKET_PATH = 107
-_MOST_PORT = 65535
+_EXAMPLE = "127.0.0.1:9160"
 
 
 def serve_foreground(store_path: Path) -> None:
@@ -246,8 +245,8 @@ def _unix_socket(path: Path) -> Iterator[socket.socket]:
 
 
 async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) -> None:
-    host, port = _address(settings.listen)
-    loopback = _is_loopback(host)
+    host, port = parse_address("admin.listen", settings.listen, _EXAMPLE)
+    loopback = is_loopback(host)
     tls = _tls(root, settings)
     if tls is None and not loopback:
         raise InvalidRequest(
@@ -268,25 +267,6 @@ async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) ->
     if loopback:
         names |= {"localhost", "127.0.0.1", "[::1]"}
     await serving.listen(sock, Admission(_token(root / settings.token), frozenset(names)), tls)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    number = units.decimal(port, _MOST_PORT)
-    if not host or number is None:
-        raise InvalidRequest(
-            f"admin.listen = {printable(text)!r} is not HOST:PORT", remedy="use an address like 127.0.0.1:9160"
-        )
-    return host.strip("[]"), number
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:

@@ -28,7 +28,8 @@ from tierfs.faces.admin.reads import read_segment
 from tierfs.faces.python.store import Store
 from tierfs.upkeep.holder import lock
 from tierfs.upkeep.holder.problems import problems_of
-from tierfs.upkeep.holder.status import samples_of, store_status
+from tierfs.upkeep.holder.samples import samples_of
+from tierfs.upkeep.holder.status import store_status
 
 T = TypeVar("T")
 
@@ -250,9 +251,9 @@ class Resources:
 
     def sample_metrics(self) -> None:
         """Have the metrics tell of the store too."""
-        metadata, clock = self._store.metadata, self._store.clock
+        watched, clock = self._store.watched, self._store.clock
         self._store.metrics.sample_with(
-            lambda: samples_of(metadata, holds=False, backlog=None, uptime_s=clock.monotonic_s() - self._begun_s)
+            lambda: samples_of(watched, holds=False, backlog=None, uptime_s=clock.monotonic_s() - self._begun_s)
         )
 
     def _policies(self, path: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.base.system.clock import ClockReading
-from tierfs.base.system.metrics import MetricName
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import directories, followed, store_ownership, tables
@@ -27,7 +26,7 @@ from tierfs.upkeep.holder.failures import QUOTA
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
-from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, longest_allowed_s
+from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, any_moves, longest_allowed_s
 
 _MS_PER_S = 1000
 _MAX_ERRORS = 5
@@ -81,27 +80,6 @@ class BacklogStatus:
     """All of these bytes by reason, as far as they were asked for."""
     late_s: int = 0
     """Time for which the oldest byte has waited longer than every policy lets it; 0 where some wait without a time."""
-
-
-def samples_of(
-    metadata: MetadataStore, *, holds: bool, backlog: BacklogStatus | None, uptime_s: float
-) -> dict[MetricName, float]:
-    """Return the sampled metrics of a process that may hold the store. In any thread."""
-    samples: dict[MetricName, float] = {MetricName.UPTIME: uptime_s, MetricName.HOLDER: int(holds)}
-    if backlog is not None:
-        samples[MetricName.BACKLOG_BYTES] = backlog.pending_bytes
-        samples[MetricName.BACKLOG_AGE] = age_s(metadata.clock.now_ms(), backlog)
-    with metadata.read() as txn:
-        sums = txn.sums
-        use = quota.use_of(txn, sums) if sums is not None else None
-        samples[MetricName.FOLLOW_GAPS] = followed.gap_count(txn)
-    if use is not None and use.quota_bytes:
-        samples[MetricName.COLD_QUOTA_BYTES] = use.quota_bytes
-    if sums is not None and use is not None:
-        samples[MetricName.COLD_USED_BYTES] = use.bytes
-        samples[MetricName.LOST_BYTES] = sums.lost_bytes
-        samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
-    return samples
 
 
 def age_s(now_ms: int, backlog: BacklogStatus) -> float:
@@ -210,11 +188,18 @@ class StoreStatus:
 
 
 def store_status(
-    metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path, unknown_owner: TierfsError | None = None
+    metadata: MetadataStore,
+    files: ChunkFiles,
+    holder_path: Path,
+    store: Path,
+    unknown_owner: TierfsError | None = None,
+    *,
+    brief: bool = False,
 ) -> StoreStatus:
     """Read the status from the sums; costs the same however many segments there are, once a store has sums.
 
-    `unknown_owner`: why nobody can say now whether the bucket is the store's.
+    `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, for
+    which the records of segments may have to be read.
     """
     with metadata.read() as txn:
         totals = totals_of(txn)
@@ -239,10 +224,14 @@ def store_status(
             local=TierStatus(totals.local_chunks, totals.local_bytes),
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
-            endangered=endangered(txn, totals, store),
+            endangered=endangered(txn, totals, store, counted=not brief),
             local_free_bytes=files.free_bytes(),
             cold_use=use,
-            backlog=backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None),
+            backlog=(
+                _brief_backlog(txn, totals, metadata.clock.now_ms())
+                if brief
+                else backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None)
+            ),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=_journal(txn),
@@ -331,6 +320,15 @@ def backlog_of(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool) -
     pending = sum(row.bytes for row in reasons) - growing - kept
     oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
     return BacklogStatus(pending, growing, oldest_ms, kept, reasons, _late_s(txn, oldest_ms, now_ms))
+
+
+def _brief_backlog(txn: ReadTransaction, totals: Sums, now_ms: int) -> BacklogStatus:
+    """Return the same without reasons: where any policy moves bytes, all of them wait."""
+    pending, growing = totals.pending_bytes, totals.growing_bytes
+    if Causes(txn, now_ms, held=False).of_store() is not None or not any_moves(txn):
+        return BacklogStatus(0, 0, 0, pending + growing)
+    oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
+    return BacklogStatus(pending, growing, oldest_ms, late_s=_late_s(txn, oldest_ms, now_ms))
 
 
 def _late_s(txn: ReadTransaction, oldest_ms: int, now_ms: int) -> int:

@@ -253,6 +253,14 @@ class Causes:
         return {**by_cause, due: by_cause[due] - failed, other: failed}
 
 
+def any_moves(txn: ReadTransaction) -> bool:
+    """Return whether a policy of the root, a directory or a segment moves bytes. Reads the records of policies."""
+    if not policies.of_directory(txn, ROOT_DIRECTORY).values.never_offloads:
+        return True
+    rows = (record.settings for _, record in txn.scan(POLICIES))
+    return any(settings.get(key, policy.OFF) != policy.OFF for settings in rows for key in _MOVERS)
+
+
 def longest_allowed_s(txn: ReadTransaction) -> int | None:
     """Return the longest time that any policy lets bytes wait to be cold; None where some wait without a time.
 

@@ -15,6 +15,7 @@ import pytest
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.servers.rgw import free_ports
+from tierfs import __version__
 from tierfs.app.setup.create import ColdChoice, init_store
 from tierfs.base.system.places import mounts
 
@@ -98,3 +99,29 @@ def test_a_daemon_serves_metrics_at_a_port(path: Path) -> None:
         assert "\ntierfs_holder 1.0\n" in text
         assert "\ntierfs_storage_requests_total{" in text
         assert "_created" not in text
+
+
+def test_a_mount_serves_metrics_once_the_daemon_has_freed_the_port(path: Path, tmp_path: Path) -> None:
+    port, point = free_ports(1), tmp_path / "mnt"
+    point.mkdir()
+    tierfs("-q", "config", f"metrics.listen={port}", store=path)
+
+    def scraped() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    with daemon(path):
+        assert eventually(lambda: "\ntierfs_holder 1.0\n" in scraped())
+        tierfs("mount", point, store=path)
+        assert "\ntierfs_fuse_operations_total{" not in scraped()
+    try:
+        assert eventually(lambda: "\ntierfs_fuse_operations_total{" in scraped())
+        text = scraped()
+        assert '\ntierfs_problems{kind="lost"} 0.0\n' in text
+        assert f'\ntierfs_build_info{{version="{__version__}"}} 1.0\n' in text
+        assert "\ntierfs_memory_budget_bytes " in text
+    finally:
+        tierfs("umount", point)
