@@ -20,8 +20,10 @@ from tests.reality.reference import reference
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.gate import Gate, gate_to
 from tests.servers.rgw import RgwServer
+from tests.upkeep.holder import alarms
 from tierfs.app import store as app
 from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.upkeep.holder.problem import ProblemKind
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -115,12 +117,17 @@ def test_a_restart_in_the_middle_of_a_copy_is_waited_for(
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-def test_status_names_the_reads_that_wait(store: app.Store, mount: Mount, gate: Gate, how: str) -> None:
+def test_status_names_the_reads_that_wait(store: app.Store, mount: Mount, gate: Gate, how: str, tmp_path: Path) -> None:
     mnt = mount(fault="tells-soon").path
     gate.close() if how == "refused" else gate.silence()
     reading = subprocess.Popen(["cat", mnt / "s"], stdout=subprocess.DEVNULL)
     try:
         assert eventually(lambda: f" at {mnt}, up to " in tierfs("status", store=store.path).out)
+        text = (mnt / ".tierfs/metrics").read_text()
+        assert '\ntierfs_problems{kind="reads-wait"} 1.0\n' in text
+        alarms.assert_fires(
+            tmp_path, alarms.of_kind(ProblemKind.READS_WAIT), [*alarms.series(text)], {"kind": "reads-wait"}
+        )
     finally:
         gate.open()
         assert reading.wait(timeout=60) == 0

@@ -68,12 +68,20 @@ STATES: dict[str, tuple[Callable[[StoreStatus], StoreStatus], list[ProblemKind]]
     "overdue": (lambda s: replace(s, overdue_bytes=1, overdue_reason="a: off"), [K.OVERDUE]),
     "garbage": (lambda s: replace(s, garbage_errors=("denied",)), [K.GARBAGE_KEPT]),
     "gap": (lambda s: replace(s, gaps=(GapStatus("a", 5, NOW_MS, "deleted"),)), [K.GAP]),
-    "stuck": (lambda s: replace(s, troubles=(failed(PUBLISH), failed(OWNER))), [K.STUCK]),
+    "stuck": (lambda s: replace(s, troubles=(failed(PUBLISH), failed("evict 2"))), [K.STUCK]),
     "damaged": (
         lambda s: replace(s, troubles=(failed(PUBLISH), failed("offload 2 0", "DataLoss"))),
         [K.DAMAGED, K.STUCK],
     ),
     "unreadable": (lambda s: replace(s, troubles=(failed(f"{LOOK} 2"),)), [K.UNREADABLE_RECORDS]),
+    "no answer": (lambda s: replace(s, troubles=(failed(OWNER),)), [K.OWNER_UNKNOWN]),
+    "not ours": (lambda s: replace(s, troubles=(failed(OWNER, "WrongColdTier"),)), [K.WRONG_COLD_TIER]),
+    "not ours, twice": (
+        lambda s: replace(
+            s, troubles=(failed(OWNER, "WrongColdTier"),), standing=(Problem(K.WRONG_COLD_TIER, "t", "r"),)
+        ),
+        [K.WRONG_COLD_TIER],
+    ),
     "clocks": (lambda s: replace(s, troubles=(failed(CLOCKS),)), [K.CLOCK]),
     "quota, by its use": (lambda s: replace(s, troubles=(failed(QUOTA),)), []),
     "standing": (lambda s: replace(s, standing=(Problem(K.FENCED, "t", "r"),)), [K.FENCED]),

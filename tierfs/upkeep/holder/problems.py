@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING
 
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.base.words import units
 from tierfs.base.words.names import printable
 from tierfs.tiering.garbage.clocks import ACCEPT
-from tierfs.upkeep.holder.failures import CLOCKS, LOOK, QUOTA
+from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, QUOTA
 from tierfs.upkeep.holder.problem import Problem, ProblemKind, worst_first
+from tierfs.upkeep.holder.store_warnings import RECONNECT, RESTORE_PLACE
 
 if TYPE_CHECKING:
     from tierfs.engine.metadata.holder_records import FailureRecord
     from tierfs.upkeep.holder.status import StoreStatus
 
 _DAMAGE = "DataLoss"
+_NOT_OURS = "WrongColdTier"
 _MS_PER_S = 1000
 
 # Longer than a round of background work with its longest pause between attempts, 5 minutes (a guess).
@@ -29,6 +31,8 @@ _REMEDIES = {
     ProblemKind.DAMAGED: "to list the damage: tierfs check; to repair: tierfs check --read --repair",
     ProblemKind.UNREADABLE_RECORDS: "tierfs check, then with the mount or daemon stopped: tierfs check --repair",
     ProblemKind.CLOCK: f"set the clock: timedatectl; if it is right now: {ACCEPT}",
+    ProblemKind.OWNER_UNKNOWN: RECONNECT,
+    ProblemKind.WRONG_COLD_TIER: RESTORE_PLACE,
     ProblemKind.STUCK: "fix the cause in the error; the work then continues automatically",
 }
 
@@ -55,7 +59,7 @@ def problems_of(
             *_disk(status, floor_bytes),
             *_work(status),
             *_journal(status, now_ms),
-            *_failures(status.troubles),
+            *_failures(status.troubles, {problem.kind for problem in status.standing}),
             *_deletions(status),
             *_gaps(status),
             *_mounts(mounts or {}),
@@ -130,13 +134,14 @@ def _journal(status: StoreStatus, now_ms: int) -> Iterator[Problem]:
         yield Problem(ProblemKind.UNPUBLISHED, text, "see the stuck work below, or publish now: tierfs offload")
 
 
-def _failures(rows: Iterable[FailureRecord]) -> Iterator[Problem]:
-    """Yield one problem for all failed work of a kind, with the error of the first."""
+def _failures(rows: Iterable[FailureRecord], standing: Set[ProblemKind]) -> Iterator[Problem]:
+    """Yield one problem for all failed work of a kind, with the error of the first; what is `standing` says more."""
     by_kind: dict[ProblemKind, list[FailureRecord]] = {}
     for row in rows:
         by_kind.setdefault(_kind_of(row), []).append(row)
-    by_kind.pop(ProblemKind.QUOTA, None)  # the use of the quota says more
     for kind, failed in by_kind.items():
+        if kind in standing or kind is ProblemKind.QUOTA:  # once more fits, the holder forgets what was refused
+            continue
         others = f" (and {units.count(len(failed) - 1, 'other')})" if len(failed) > 1 else ""
         what = printable(failed[0].name or failed[0].what)
         yield Problem(kind, f"{what}: {printable(failed[0].error)}{others}", _REMEDIES[kind])
@@ -147,6 +152,8 @@ def _kind_of(row: FailureRecord) -> ProblemKind:
         return ProblemKind.QUOTA
     if row.what == CLOCKS:
         return ProblemKind.CLOCK
+    if row.what == OWNER:
+        return ProblemKind.WRONG_COLD_TIER if row.error_kind == _NOT_OURS else ProblemKind.OWNER_UNKNOWN
     if row.what.startswith(f"{LOOK} "):
         return ProblemKind.UNREADABLE_RECORDS
     return ProblemKind.DAMAGED if row.error_kind == _DAMAGE else ProblemKind.STUCK

@@ -20,6 +20,7 @@ from tierfs.upkeep.holder.problem import Problem, ProblemKind
 # What to do about the place of the cold tier.
 ADD_PLACE = "to add one: tierfs config cold.url=URL"
 OTHER_DISK = "to move it: tierfs move --to DIR-ON-ANOTHER-DISK"
+RECONNECT = "restore the connection; appends continue meanwhile"
 RESTORE_PLACE = "mount it, or restore the directory"
 
 _SAVE = "save the bytes that are only on this disk: tierfs status lists them, each with its command"
@@ -45,7 +46,7 @@ def standing_problems(
         yield Problem(ProblemKind.WRONG_COLD_TIER, str(unknown_owner), unknown_owner.remedy or "")
     elif unknown_owner is not None:
         text = f"whether the bucket is still this store's is unknown: {unknown_owner}"
-        yield Problem(ProblemKind.OWNER_UNKNOWN, text, "restore the connection; appends continue meanwhile")
+        yield Problem(ProblemKind.OWNER_UNKNOWN, text, RECONNECT)
     elif record.journal.wrong_place:
         text, _, remedy = record.journal.wrong_place.partition("; ")
         yield Problem(ProblemKind.WRONG_COLD_TIER, text, remedy)
