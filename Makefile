@@ -62,7 +62,7 @@ MAN_PAGES := man
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man wheel deb release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -84,6 +84,10 @@ wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build $(MAN_PAGES)
 	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN_PAGES)
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+deb: setup ## build dist/tierfs_*.deb of HEAD, with all that it needs in it
+	@mount_helpers/install-deps package
+	$(INSIDE) mount_helpers/package/build
 
 release: test-deps ## build dist/tierfs-*.whl and .tar.gz of HEAD, and check each in an environment of its own
 	$(INSIDE) mount_helpers/release

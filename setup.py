@@ -80,6 +80,7 @@ EXTRAS_REQUIRE = {
         "zstandard>=0.25,<1",
         *ADMIN,
         "schemathesis>=4.3,<5",  # fuzzes the admin API by its own document
+        "kubernetes-validate>=1.33,<2",  # the published schemas of Kubernetes, for the manifests
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *HDFS,
         *GCS,

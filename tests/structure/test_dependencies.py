@@ -102,7 +102,7 @@ def test_make_installs_only_what_is_locked() -> None:
     assert [line for line in lines if "--require-hashes" not in line and "--no-deps" not in line] == []
 
 
-@pytest.mark.parametrize("name", ["runtime", "spark"])
+@pytest.mark.parametrize("name", ["runtime", "spark", "package"])
 def test_the_page_of_licences_names_what_is_installed_for_users(name: str) -> None:
     page = (ROOT / "docs/licences.md").read_text()
     assert [package for package in locked(name) if f"| {package} |" not in page] == []

@@ -1,0 +1,1 @@
+"""The Debian package in a bare Debian: nothing else is installed there."""
