@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,18 @@ import pytest
 from tests.app.moving.test_move import NAMES, filled, require_clean, text_of
 from tests.app.moving.test_switch import place_of, switch
 from tests.commands import Done, new_store, tierfs
-from tests.doubles.scripted_storage import Held, ScriptedStorage
+from tests.doubles.scripted_storage import ALWAYS, Held, ScriptedStorage
 from tests.faults.two_owners import opened_copy
 from tests.stores import KeptOpen, TestStore, open_test_store
 from tierfs.base.words.errors import Conflict, Fenced, TierfsError, Unavailable, WrongColdTier
 from tierfs.engine.journal import left, publish
 from tierfs.engine.journal.left import Left
-from tierfs.engine.journal.names import left_name
+from tierfs.engine.journal.names import MOVING_NAME, left_name, left_slot
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import list_journal
 from tierfs.engine.metadata.journal_state import NOWHERE
 from tierfs.engine.metadata.store import MetadataStore
+from tierfs.tiering.relocate import record_place
 
 
 @pytest.fixture
@@ -223,6 +225,42 @@ def test_a_note_that_could_not_be_put_is_put_by_the_next_holder(
     scripted.cold, scripted.elsewhere = KeptOpen(target), cold
     scripted.settle()
     assert (len(noted(cold)), pending(scripted)) == (1, False)
+
+
+def test_no_note_is_put_before_the_journal_at_the_new_place_names_it(
+    scripted: TestStore, cold: ScriptedStorage, target: ScriptedStorage
+) -> None:
+    target.do("list", lambda: target.fail("put", Unavailable("away"), on=ALWAYS, of="journal/"), of="journal/")
+    switch(scripted)
+    scripted.cold, scripted.elsewhere = KeptOpen(target), cold
+    with pytest.raises(Unavailable):
+        scripted.settle()
+    assert (noted(cold), pending(scripted)) == ([], True)
+
+
+def test_a_place_that_is_left_beside_a_holder_that_tells_of_another_waits_for_its_note(
+    scripted: TestStore, cold: ScriptedStorage, target: ScriptedStorage
+) -> None:
+    def leave() -> None:  # as `config cold.url=` does
+        place = place_of(scripted)
+        with scripted.metadata.write() as txn:
+            record_place(txn, replace(place, url="memory:third"))
+            journal = txn.store.journal
+            waiting = left.place_left(place, journal.newest_slot, txn.now_ms)
+            txn.update_store(journal=replace(journal, left=waiting))
+
+    cold.fail("put", Unavailable("away"), of="journal/moved-")
+    switch(scripted)
+    scripted.cold, scripted.elsewhere = KeptOpen(target), cold
+    target.do("delete", leave, of=MOVING_NAME)
+    with scripted.holding():
+        pass
+    (name,) = noted(cold)
+    slot = left_slot(name)
+    assert slot is not None
+    assert left.read(cold, slot).url == "memory:elsewhere"
+    with scripted.metadata.read() as txn:
+        assert txn.store.journal.left.url == "memory:elsewhere"
 
 
 def test_a_place_that_is_gone_is_asked_once(

@@ -77,7 +77,7 @@ class PlaceSwitch:
                 if self._record(version, present, place, target) or (
                     is_short and self._record_last(version, place, target)
                 ):
-                    self._tell(present, place, target)
+                    self._tell(place, target)
                     return Switched(copied)
                 seen = version
         raise Conflict(
@@ -119,12 +119,13 @@ class PlaceSwitch:
             return False
         return True
 
-    def _tell(self, before: LocationRecord, place: LocationRecord, target: ChunkStorage) -> None:
+    def _tell(self, place: LocationRecord, target: ChunkStorage) -> None:
+        with self.metadata.read() as txn:
+            before = txn.store.journal.left
         try:
             Publisher(self.metadata, target, place).publish()
             left.end_moving(target)
-            with closing(self.connect(before)) as storage:  # the present connection is refused by now
-                self._put_note(storage, place)
+            self._put_note(before, place)
         except TierfsError as exc:
             log.info("the previous place has no note of the new place yet: %s", exc)
 
@@ -134,7 +135,6 @@ class PlaceSwitch:
             before, place = txn.store.journal.left, policies.location(txn, self.cold.location_id)
         if not before.url:
             return
-        address_of = {key: getattr(before, key) for key in ("url", "endpoint_url", "region", "profile")}
         try:
             self.publisher.publish()
             left.end_moving(self.cold.storage)
@@ -142,27 +142,25 @@ class PlaceSwitch:
             log.info("%s is the previous place, and the current place does not respond: %s", before.url, exc)
             return
         try:
-            with closing(self.connect(replace(place, **address_of))) as storage:
-                self._put_note(storage, place)
+            self._put_note(before, place)
         except TierfsError as exc:
             log.warning("%s is the previous place, and has no note of the new place: %s", before.url, exc)
-        self._forget(before)
+            self._forget(before)
 
-    def _put_note(self, storage: ChunkStorage, place: LocationRecord) -> None:
-        """Put the note into the place that was left, once the journal in the new one names that."""
-        with self.metadata.read() as txn:
-            before, record = txn.store.journal.left, txn.store
-        if not before.url or record.journal.newest_slot <= before.slot:
-            return
-        # Not into the bare mount point of a disk that is away. The last slot may only have been announced.
-        sighting = cold_identity.look(storage, before.slot - 1)
-        if before.slot - 1 not in sighting.shown:
-            cold_identity.require_shown(storage, sighting, before.slot)
-        left.put(storage, left.of_place(place, before.slot, record.store_id, before.left_ms))
+    def _put_note(self, before: LeftPlace, place: LocationRecord) -> None:
+        """Put the note into the place that was left for `place`, whose journal names that by now."""
+        address_of = {key: getattr(before, key) for key in ("url", "endpoint_url", "region", "profile")}
+        with closing(self.connect(replace(place, **address_of))) as storage:  # an earlier connection is refused by now
+            # Not into the bare mount point of a disk that is away. The last slot may only have been announced.
+            sighting = cold_identity.look(storage, before.slot - 1)
+            if before.slot - 1 not in sighting.shown:
+                cold_identity.require_shown(storage, sighting, before.slot)
+            left.put(storage, left.of_place(place, before.slot, self.metadata.store_id, before.left_ms))
         self._forget(before)
 
     def _forget(self, before: LeftPlace) -> None:
         with self.metadata.write() as txn:
+            # Another process may have changed the address meanwhile: then another place waits for its note.
             if txn.store.journal.left == before:
                 txn.update_store(journal=replace(txn.store.journal, left=NOWHERE))
 
