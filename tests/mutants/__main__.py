@@ -53,13 +53,19 @@ class Mutants:
         self.session: pytest.Session
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Let tests of hypothesis draw the same each time; one that fails has killed, and needs no smallest example."""
+        from hypothesis import Phase, settings  # not before pytest: it rewrites assertions of what it loads first
+
+        # Before a test module is imported, as its own settings begin with those of then; after tests/conftest.py.
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", settings(), derandomize=True, database=None, phases=phases)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.session = session
         session.config.pluginmanager.register(self.outcome)
-        import hypothesis  # not before pytest: it rewrites the assertions of plugins that it loads first
-
-        hypothesis.settings.register_profile("mutants", hypothesis.settings(), derandomize=True, database=None)
-        hypothesis.settings.load_profile("mutants")
         self.run()
         return True
 
