@@ -44,6 +44,9 @@ settings.load_profile("tierfs")
 Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""
 
+COLLECTED = pytest.StashKey[frozenset[str]]()
+"""The tests of this run, with those that `-k` and `-m` leave out."""
+
 _LONG_LIMIT_S = 300
 
 _IN_MEMORY = Path("/dev/shm")
@@ -69,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Where tests run side by side, those with a long limit come first: at the end each would keep one process alone.
     """
+    config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
