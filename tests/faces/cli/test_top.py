@@ -94,6 +94,11 @@ def test_live_on_a_terminal_until_q(mnt: Path) -> None:
             while out.count(b"no open segments") < 2:
                 assert select.select([ours], [], [], end_s - time.monotonic())[0], out
                 out += os.read(ours, 1 << 16)
+            for key, shown in ((b"s", b"s sort (by handles)"), (b"p", b"p continue (paused)")):
+                os.write(ours, key)
+                while shown not in out:
+                    assert select.select([ours], [], [], end_s - time.monotonic())[0], out
+                    out += os.read(ours, 1 << 16)
             os.write(ours, b"q")
             assert process.wait(TIMEOUT_S) == 0
         assert out.startswith(b"\x1b[?1049h\x1b[H")  # the other screen of the terminal, from its corner

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tierfs.base.words.types import MIB
-from tierfs.faces.cli.drawing.top import CacheRow, Rate, draw, frame
+from tierfs.faces.cli.drawing.top import ORDERS, CacheRow, Rate, draw, frame
+from tierfs.faces.cli.drawing.top_view import View, sparkline
 
 
 def segment(name: str, number: int, **changed: Any) -> dict[str, Any]:
@@ -129,3 +130,49 @@ NO_HOLDER = "backlog   only a running mount or daemon knows it"
 def test_what_is_not_known_or_not_there_is_told(changed: dict[str, Any], at: int, line: str) -> None:
     before, after = later(**changed)
     assert draw(frame(before, after), "/mnt")[at] == line
+
+
+def test_segments_are_in_the_chosen_order() -> None:
+    before, after = later()
+    after["segments"] = [segment("b", 1, handles=5), segment("c", 2, window_bytes=MIB), segment("a", 3, bytes=MIB)]
+    shown = frame(before, after)
+    for order, first in {"read": "a", "handles": "b", "ahead": "c", "name": "a"}.items():
+        header = [line.split() for line in draw(shown, "/mnt", order=order)]
+        row = header[[line[:1] for line in header].index(["read/s"]) + 1]
+        assert row[-1] == first, order
+
+
+def test_a_name_that_does_not_fit_keeps_its_end() -> None:
+    before, after = later(segments=[segment("logs/" + "x" * 100 + "/2026-11-20", 1)])
+    shown = frame(before, after)
+    (line,) = (line for line in draw(shown, "/mnt", columns=100) if line.endswith("2026-11-20"))
+    assert (len(line), line.count("\u2026")) == (100, 1)
+    assert draw(shown, "/mnt")[-1].count("x") == 100 or any(line.count("x") == 100 for line in draw(shown, "/mnt"))
+
+
+def test_keys_change_the_order_and_pause() -> None:
+    view = View()
+    orders = []
+    for _ in ORDERS:
+        orders.append(view.order)
+        view.press(b"s")
+    assert (orders, view.order) == ([*ORDERS], "read")
+    for key, paused in ((b"p", True), (b"x", True), (b" ", False)):
+        view.press(key)
+        assert view.paused is paused
+
+
+def test_the_last_lines_are_the_history_and_the_keys() -> None:
+    view, (before, after) = View("handles"), later()
+    after["reads"]["local"] = {"requests": 20, "bytes": 30 * MIB}
+    for shown in (frame(before, before), frame(before, after)):
+        view.add(shown)
+    lines = view.lines(shown, "/mnt", 9, 80)
+    assert len(lines) == 9
+    assert lines[-2] == "reads     \u2588  up to 10 MiB/s"
+    assert lines[-1] == "q quit   p pause   s sort (by handles)"
+
+
+def test_a_sparkline_is_relative_to_its_highest_value() -> None:
+    assert sparkline([0, 1, 50, 100]) == " \u2581\u2584\u2588"
+    assert sparkline([]) == ""

@@ -111,7 +111,7 @@ def line(progress: Progress, rate: WorkRate, elapsed_s: float, columns: int) -> 
     if cell_len(name) > room:
         if room < _LEAST_NAME:
             return drawn.rstrip()
-        name = _tail(name, room)
+        name = fitting(name, room)
     return before + name
 
 
@@ -140,8 +140,10 @@ def _parts(progress: Progress, rate: WorkRate) -> list[str]:
     return parts
 
 
-def _tail(name: str, columns: int) -> str:
-    """Return the end of a name, which says more than its beginning, in at most `columns` columns."""
+def fitting(name: str, columns: int) -> str:
+    """Return a name in at most `columns` columns: of a longer one its end, which says more than its beginning."""
+    if cell_len(name) <= columns:
+        return name
     kept, width = len(name), cell_len(_ELLIPSIS)
     while kept and (width := width + cell_len(name[kept - 1])) <= columns:
         kept -= 1

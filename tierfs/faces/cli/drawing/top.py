@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
+from tierfs.faces.cli.drawing.progress import fitting
 
 # One document of `.tierfs/stats`; its keys are in docs/monitoring.md.
 Stats = Mapping[str, Any]
@@ -20,9 +21,21 @@ _OF_FRAMES = ("store", "uptime_s", "handles", "sessions", "disk_cache", "holder"
 # What is in a frame as the mount says it.
 _OF_ROWS = ("name", "handles", "served_from", "offset", "length", "sealed", "window_bytes")
 
+# Columns of a name, at least, however narrow the terminal is.
+_LEAST_NAME = 12
+
 _GAP = "   "
 _MS_PER_S = 1000
 _TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "by", "segment")
+
+
+# Orders of the open segments; the first is that of a frame.
+ORDERS: dict[str, Callable[[TopRow], tuple[float | str, ...]]] = {
+    "read": lambda row: (-row.reads.bytes_per_s, row.name),
+    "handles": lambda row: (-row.handles, row.name),
+    "ahead": lambda row: (-row.window_bytes, row.name),
+    "name": lambda row: (row.name,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +169,11 @@ def _in(stats: Stats, *keys: str) -> Stats:
     return stats
 
 
-def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
-    """Return the lines of a frame, at most `rows` if given."""
+def draw(
+    frame: Frame, mountpoint: str, rows: int | None = None, columns: int | None = None, order: str = "read"
+) -> list[str]:
+    """Return the lines of a frame, at most `rows` of `columns` if given, with the segments in an order of ORDERS."""
+    segments = sorted(frame.segments, key=ORDERS[order])
     used, budget = output.size(frame.memory_used_bytes), output.size(frame.memory_budget_bytes)
     memory = [f"{used} of {budget}", output.count(frame.handles, "handle"), output.count(frame.sessions, "session")]
     if frame.disk_cache is not None:
@@ -177,18 +193,19 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
         _GAP.join(["backlog", _backlog(frame)]),
         "",
     ]
-    lines = head + _table(frame.segments)
+    lines = head + _table(segments, columns)
     hidden = frame.segments_open - len(frame.segments)
     if rows is not None and len(lines) > rows:
         shown = max(0, rows - len(head) - 2)
         hidden = frame.segments_open - shown
-        lines = head + _table(frame.segments[:shown])
+        lines = head + _table(segments[:shown], columns)
     if hidden > 0:
         lines.append(f"and {output.count(hidden, 'more open segment')}")
     return [line.rstrip() for line in lines[:rows]]
 
 
-def _table(segments: Sequence[TopRow]) -> list[str]:
+def _table(segments: Sequence[TopRow], columns: int | None) -> list[str]:
+    """Return the lines of the segments; names that do not fit into the columns keep their end."""
     if not segments:
         return ["no open segments"]
     cells = [
@@ -204,7 +221,12 @@ def _table(segments: Sequence[TopRow]) -> list[str]:
         )
         for row in segments
     ]
-    return output.lines([_TABLE_HEADER, *cells], *">>>>>><<")
+    names = [cell[-1] for cell in cells]
+    lines = output.lines([_TABLE_HEADER, *((*cell[:-1], "") for cell in cells)], *">>>>>><<")
+    header, before = lines[0], lines[0].rindex(_TABLE_HEADER[-1])
+    if columns is not None:
+        names = [fitting(name, max(_LEAST_NAME, columns - before)) for name in names]
+    return [header, *(f"{line:<{before}}{name}" for line, name in zip(lines[1:], names, strict=True))]
 
 
 def _opener(row: TopRow) -> str:
