@@ -10,9 +10,10 @@ import pytest
 
 from tests.stores import TestStore
 from tierfs.base.system.mounts import MountState
+from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata.holder_records import FailureRecord
 from tierfs.engine.metadata.records import PolicyRecord
-from tierfs.engine.metadata.tables import POLICIES, u64
+from tierfs.engine.metadata.tables import ENTRIES, POLICIES, u64
 from tierfs.engine.segments.endangered import Endangered, UnreachablePlace
 from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, PUBLISH, QUOTA
 from tierfs.upkeep.holder.lock import Holder
@@ -140,3 +141,25 @@ def test_bytes_are_late_after_the_longest_wait_of_any_policy(
         txn.put(POLICIES, u64(77), PolicyRecord(target_id=77, settings=settings))
     with store.metadata.read() as txn:
         assert longest_allowed_s(txn) == allowed_s
+
+
+def test_an_open_ledger_waits_without_a_time(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        txn.put_raw(ENTRIES.name, u64(9), b"")
+    with store.metadata.read() as txn:
+        assert longest_allowed_s(txn) is None
+
+
+def test_a_brief_status_has_the_backlog_without_reasons(store: TestStore) -> None:
+    store.append("a", b"x" * 9, seal=True)
+    full, brief = (
+        store_status(store.metadata, store.files, store.path / "holder", store.path, brief=brief)
+        for brief in (False, True)
+    )
+    assert (full.backlog.pending_bytes, brief.backlog.pending_bytes) == (9, 9)
+    assert [len(status.backlog.reasons) for status in (full, brief)] == [1, 0]
+    with store.metadata.write() as txn:
+        off = PolicyRecord(target_id=ROOT_DIRECTORY, settings={"offload_after": "off"})
+        txn.put(POLICIES, u64(ROOT_DIRECTORY), off)
+    brief = store_status(store.metadata, store.files, store.path / "holder", store.path, brief=True)
+    assert (brief.backlog.pending_bytes, brief.backlog.kept_bytes) == (0, 9)

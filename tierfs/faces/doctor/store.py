@@ -29,22 +29,28 @@ from tierfs.tiering import quota
 from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.tiering.policy import disk_view
 from tierfs.upkeep.holder.lock import mounts_of
+from tierfs.upkeep.holder.problem import Gravity, ProblemKind
+from tierfs.upkeep.holder.problems import problems_of
 from tierfs.upkeep.holder.status import StoreStatus, store_status
-from tierfs.upkeep.holder.store_warnings import shared_filesystem_warning
+from tierfs.upkeep.holder.store_warnings import of_place, shared_filesystem_warning
 
-_SAME_DISK = "to move it: tierfs move --to DIR-ON-ANOTHER-DISK"
-_NO_PLACE = "to add one: tierfs config cold.url=URL"
 _DAMAGE = "DataLoss"
+
+# Problems of `tierfs status` by the subject of their finding.
+_SUBJECTS = {
+    ProblemKind.LOST: "lost bytes",
+    ProblemKind.SUSPECT: "suspect bytes",
+    ProblemKind.NOT_REACHABLE: "bytes not reachable",
+    ProblemKind.OVERDUE: "retention",
+    ProblemKind.OFFLOAD_LATE: "offload",
+    ProblemKind.UNPUBLISHED: "journal",
+    ProblemKind.GARBAGE_KEPT: "garbage",
+    ProblemKind.GAP: "followed logs",
+}
+_OF_BYTES = {ProblemKind.LOST, ProblemKind.SUSPECT, ProblemKind.NOT_REACHABLE}
 
 # Of a quota: early enough to order more (a guess).
 _NEARLY_PERCENT = 90
-
-
-def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
-    """Tell of bytes that are past their retention and wait for their offload."""
-    if status.overdue_bytes:
-        text = f"{status.overdue_bytes:,} bytes kept after their retention: {status.overdue_reason}"
-        yield warn("retention", text, "offload them: tierfs offload; or change the policy: tierfs config PATH")
 
 
 def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
@@ -69,9 +75,8 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield failures(status)
     yield holder(status)
     yield from hidden(store)
-    yield from overdue(status)
     yield from cold_quota(status)
-    yield from damage(status)
+    yield from problems(status, store.settings.write.free_space_floor_bytes, store.clock.now_ms())
     for text in contradictions.useless_settings(store.settings):
         yield warn("settings", text, f"see {store.paths.settings}")
     yield from overridden(store)
@@ -130,18 +135,14 @@ def failures(status: StoreStatus) -> DoctorFinding:
     return tell(name, text, f"fix the causes of the errors; to list them: tierfs --store {status.path} status")
 
 
-def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
-    """Report bytes that no reader may get, or not from every copy."""
-    endangered, command = status.endangered, f"tierfs --store {status.path}"
-    if endangered.lost_bytes:
-        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no valid copy", f"{command} check")
-    if endangered.suspect_bytes:
-        text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
-        yield fail("suspect bytes", text, f"{command} check /; to repair: {command} check --read --repair")
-    for place in endangered.unreachable:
-        text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
-        yield fail("bytes not reachable", text, f"mount it, then: {command} check /")
-    if not (endangered.lost_bytes or endangered.suspect_bytes or endangered.unreachable):
+def problems(status: StoreStatus, floor_bytes: int, now_ms: int) -> Iterator[DoctorFinding]:
+    """Report the problems of `tierfs status` that no other check looks at, by their subject."""
+    listed = problems_of(status, floor_bytes=floor_bytes, now_ms=now_ms)
+    for problem in listed:
+        if problem.kind in _SUBJECTS:
+            tell = fail if problem.gravity is Gravity.CRITICAL else warn
+            yield tell(_SUBJECTS[problem.kind], problem.text, problem.remedy)
+    if _OF_BYTES.isdisjoint(problem.kind for problem in listed):
         yield ok("bytes", "no lost, suspect or unreachable bytes known")
 
 
@@ -257,9 +258,7 @@ def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) ->
     if warning is None:
         parts = "".join(f", {name} {value}" for name, value in address.items())
         return ok("cold tier's place", f"{cold_url}{parts}: not on the store's filesystem")
-    if warning.startswith("cannot access"):
-        return warn("cold tier's place", warning, "mount it, or restore the directory")
-    return warn("cold tier's place", warning, _NO_PLACE if cold_url is None else _SAME_DISK)
+    return warn("cold tier's place", warning, of_place(warning)[1])
 
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:

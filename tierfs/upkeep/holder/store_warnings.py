@@ -52,7 +52,7 @@ def standing_problems(
         yield Problem(ProblemKind.WRONG_COLD_TIER, text, remedy)
     shared = shared_filesystem_warning(store, location.url if location is not None else None)
     if shared is not None:
-        kind, remedy = _of_place(shared)
+        kind, remedy = of_place(shared)
         yield Problem(kind, shared, remedy)
     advisory = advisory_fence_warning(location)
     if advisory:
@@ -88,7 +88,7 @@ def clock_problem(now: ClockReading, record: StoreRecord) -> list[Problem]:
     return [Problem(ProblemKind.CLOCK, f"the clock is {off}", f"set it, or if it is right now: {ACCEPT}")]
 
 
-def _of_place(warning: str) -> tuple[ProblemKind, str]:
+def of_place(warning: str) -> tuple[ProblemKind, str]:
     """Return the kind and the remedy of a warning of `shared_filesystem_warning`."""
     if warning == _ONLY_COPY:
         return ProblemKind.NO_COLD_TIER, ADD_PLACE

@@ -22,6 +22,7 @@ from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.engine.chunkstore.probe import ReadAbilities
 from tierfs.engine.chunkstore.protocol import Abilities
 from tierfs.engine.metadata.holder_records import FailureRecord
+from tierfs.engine.segments.endangered import Endangered, UnreachablePlace
 from tierfs.faces.doctor import check_cold, filesystem, machine, spark
 from tierfs.faces.doctor import store as store_checks
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel
@@ -150,6 +151,15 @@ def test_an_owner_that_was_superseded_and_work_that_is_stuck(status: StoreStatus
     for troubles, level, words in (((stuck,), WARN, "no answer"), ((stuck, damaged), FAIL, "bytes 0 to 4")):
         found = store_checks.failures(replace(status, troubles=troubles))
         assert (found.level, words in found.text) == (level, True)
+
+
+def test_problems_of_status_are_findings_of_doctor(status: StoreStatus) -> None:
+    away = tuple(UnreachablePlace(f"file:/{name}", "empty", 1) for name in "ab")
+    changed = replace(status, endangered=Endangered(5, 0, 0, away), overdue_bytes=1, overdue_reason="a: off")
+    found = [(one.name, one.level) for one in store_checks.problems(changed, 0, DAY_MS)]
+    expected = [("lost bytes", FAIL), ("bytes not reachable", FAIL), ("bytes not reachable", FAIL), ("retention", WARN)]
+    assert found == expected
+    assert [(one.name, one.level) for one in store_checks.problems(status, 0, DAY_MS)] == [("bytes", OK)]
 
 
 MOUNT = MountReport("/mnt/logs", "alive", "/srv/store", "a1", 7)
