@@ -62,7 +62,7 @@ MAN_PAGES := man
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel deb release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man install-system wheel deb release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -79,6 +79,9 @@ $(STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/runtime.txt
 
 man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`
 	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
+
+install-system: setup ## as root: let mount(8), systemd and the shell of this machine find tierfs of .venv
+	@mount_helpers/install-system
 
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build $(MAN_PAGES)

@@ -34,6 +34,14 @@ INSTALL_REQUIRES = [
 # Made by `make wheel`; without them a wheel has no manual pages.
 MAN_PAGES = sorted(str(page) for page in Path("man").glob("*.1"))
 
+# systemd reads units there below /usr; `systemctl link` and systemd-sysusers take files of any other place.
+UNITS = Path("mount_helpers/systemd")
+SYSTEMD = [
+    ("lib/systemd/system", sorted(str(file) for kind in ("service", "timer") for file in UNITS.glob(f"*.{kind}"))),
+    ("lib/sysusers.d", [str(UNITS / "tierfs.sysusers")]),
+    ("lib/tmpfiles.d", [str(UNITS / "tierfs.tmpfiles")]),
+]
+
 FSSPEC = ["fsspec>=2024.10"]
 
 # What places of `--cold-url` need: WebHDFS is over requests, and HDFS' own protocol in hdfs-native.
@@ -110,7 +118,7 @@ setup(
         "tierfs.engine.metadata": ["records.proto", "*.pyi"],
         "tierfs.engine.ledger": ["*.proto", "*.pyi"],
     },
-    data_files=[("share/man/man1", MAN_PAGES)],
+    data_files=[("share/man/man1", MAN_PAGES), *SYSTEMD],
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={

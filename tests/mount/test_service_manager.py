@@ -115,6 +115,16 @@ def test_a_service_reports_its_start_life_reload_and_end(verb: str, store: Path)
     assert any("SIGHUP: settings and credentials were reloaded" in line for line in lines)
 
 
+def test_following_log_files_reports_its_start_and_end(store: Path) -> None:
+    (store.parent / "app.log").write_text("line\n")
+    with managed(store, "follow", str(store.parent / "app.log"), "--into", "logs") as manager:
+        manager.wait_for("READY=1")
+        manager.service.terminate()
+        manager.wait_for("STOPPING=1")
+        assert manager.service.wait(END_S) == 0
+    assert tierfs("cat", "logs/app.log", store=store).out == "line\n"
+
+
 @pytest.mark.parametrize("level", ["info", "warning"])
 def test_a_log_has_the_level_and_the_format_that_are_set(level: str, store: Path) -> None:
     tierfs("-q", "config", f"log.level={level}", "log.format=json", store=store)

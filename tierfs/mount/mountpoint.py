@@ -37,6 +37,11 @@ FUSERMOUNT = "fusermount3"
 FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
 
+# proc_pid_status(5), and a number of capabilities(7).
+PROCESS_STATUS = Path("/proc/self/status")
+_EFFECTIVE = "CapEff:"
+_CAP_SYS_ADMIN = 21
+
 # The kernel's settings of devices, under their numbers.
 BDI = Path("/sys/class/bdi")
 READ_AHEAD_FILE = "read_ahead_kb"
@@ -134,7 +139,7 @@ def _require_fuse(allow_other: bool) -> None:
         raise PermissionDenied(
             f"{FUSE_DEVICE} is not accessible for this user", remedy=f"as root: chmod 666 {FUSE_DEVICE}"
         )
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 or _may_mount():
         return
     if shutil.which(FUSERMOUNT) is None:
         raise Unavailable(f"{FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
@@ -143,6 +148,14 @@ def _require_fuse(allow_other: bool) -> None:
             "option allow_other is restricted to root on this machine",
             remedy=f"as root: echo {ALLOW_OTHER} >> {FUSE_CONFIGURATION}",
         )
+
+
+def _may_mount() -> bool:
+    """Return whether the kernel lets this process mount by itself, without fusermount3: it has CAP_SYS_ADMIN."""
+    for line in PROCESS_STATUS.read_text(errors="replace").splitlines():
+        if line.startswith(_EFFECTIVE):
+            return bool(int(line.removeprefix(_EFFECTIVE), 16) >> _CAP_SYS_ADMIN & 1)
+    return False
 
 
 def others_allowed() -> bool:

@@ -45,7 +45,7 @@ def parse_options(text: str) -> MountOptions:
 
 
 def known(text: str) -> str:
-    """Return the list without the options that tierfs does not know, for mount(8)'s `-s` of autofs."""
+    """Return the list without the options that tierfs does not know, as `mount -s` requests."""
     return ",".join(item for item in items(text) if _is_known(item))
 
 

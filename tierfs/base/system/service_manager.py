@@ -12,8 +12,6 @@ import os
 import time
 from typing import NamedTuple
 
-from tierfs.base.words.units import decimal
-
 log = logging.getLogger(__name__)
 
 _SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID, _JOURNAL = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM"
@@ -42,6 +40,8 @@ def begin(*, in_foreground: bool) -> None:
     Call it once, before threads and children exist.
     """
     global _manager  # noqa: PLW0603  # of the process, as the variables are
+    from tierfs.base.words.units import decimal  # most commands need neither
+
     address, usec, pid = (os.environ.pop(name, "") for name in (_SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID))
     is_watched = pid in ("", str(os.getpid()))
     watchdog_s = (decimal(usec) or 0) / _US_PER_S if is_watched else 0.0

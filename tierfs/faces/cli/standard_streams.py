@@ -16,8 +16,6 @@ from typing import NoReturn
 
 import click
 
-from tierfs.base.system import service_manager
-
 _STDIN_FD, _STDOUT_FD, _STDERR_FD = 0, 1, 2
 
 # Mode of the /dev/null opened in place of each: the opposite of its use where use must fail.
@@ -50,8 +48,12 @@ def to_stderr(text: str, level: int = logging.INFO) -> None:
 
     In a unit of systemd the line has the priority of `level`.
     """
+    if "JOURNAL_STREAM" in os.environ:
+        from tierfs.base.system import service_manager
+
+        text = service_manager.with_priority(text, level) if service_manager.reads_stderr() else text
     try:
-        click.echo(service_manager.with_priority(text, level) if service_manager.reads_stderr() else text, err=True)
+        click.echo(text, err=True)
     except OSError:  # a full disk, a reader that went away
         drop_stderr()
 

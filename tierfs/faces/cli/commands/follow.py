@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.base.system import service_manager
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.group import command
@@ -147,16 +148,22 @@ def _stop(session: Session, paths: Sequence[str], into: str) -> None:
 
 @contextmanager
 def _ending(follower: LogFollower | JournalFollower) -> Iterator[None]:
-    """End the follower at SIGTERM and SIGINT, after the commit under way; a second signal ends the process."""
+    """End the follower at SIGTERM and SIGINT, after the commit under way; a second signal ends the process.
+
+    The service manager is notified of both ends of the block.
+    """
 
     def end(number: int, _: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
         follower.stop()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    service_manager.begin(in_foreground=True)
+    service_manager.notify_ready()
     try:
         yield
     finally:
+        service_manager.notify_stopping()
         for number, handler in before.items():
             signal.signal(number, handler)
 
