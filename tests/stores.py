@@ -18,6 +18,7 @@ from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, SegmentKind
 from tierfs.engine.chunkstore.bounded import BoundedStorage
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.journal.publish import Publisher
@@ -39,6 +40,8 @@ from tierfs.upkeep.holder.perform import holding
 from tierfs.upkeep.holder.work import ColdWork, EvictReport
 
 LOCATION = LocationId(1)
+# Where the cold tier of a TestStore is.
+IN_MEMORY = Place(LocationRecord(id=LOCATION, url="memory:"))
 ALL_CHUNKS = 1 << 30
 # Appends that the cold tier acknowledges wait for no others; of their deadline the pauses pass at once, see Pauses.
 AT_ONCE = AckSettings(delay_s=0, deadline_s=60)
@@ -279,8 +282,7 @@ def open_test_store(
     files = ChunkFiles.create(path / "chunks")
     with metadata.write() as txn:
         changes.owner_begins(txn, "test")
-        location = LocationRecord(id=LOCATION, url="memory:")
-        txn.put(LOCATIONS, tables.u32(LOCATION), location)
+        txn.put(LOCATIONS, tables.u32(LOCATION), IN_MEMORY.record)
         txn.update_store(cold_location_id=LOCATION)
         policies.put(txn, ROOT_DIRECTORY, policy or {"chunk_bytes": "4", "object_bytes": "8"})
     store = TestStore(

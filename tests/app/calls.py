@@ -12,10 +12,11 @@ import trio
 from tests import verbs
 from tests.costs import own_calls
 from tierfs.app.recovery.recover import recover_store
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import directories
 
 BLOCK = os.urandom(4096)
@@ -23,7 +24,7 @@ BLOCK = os.urandom(4096)
 
 def of_appends(directory: Path) -> dict[str, Counter[str]]:
     """Count an append by a writer that has appended before, and the whole life of a writer of a new segment."""
-    init_store(directory, ColdChoice(none=True))
+    init_store(directory, None)
     with open_store(directory) as store:
         writer = store.engine.open_writer("d/warm")
         for _ in range(3):
@@ -44,7 +45,7 @@ def _write_new(store: Store, name: str) -> None:
 
 def of_cold_read(directory: Path) -> dict[str, Counter[str]]:
     """Count a read of 4 KiB at a random place of a cold segment, and the same from memory."""
-    init_store(directory, ColdChoice())
+    init_store(directory)
     with open_store(directory) as store:
         verbs.fill(store.engine, "d/s", [os.urandom(8 * MIB)])
         verbs.offload(store)
@@ -73,13 +74,13 @@ def of_recovery(directory: Path) -> dict[str, Counter[str]]:
     directory.mkdir()
     bucket = directory / "cold"
     bucket.mkdir()
-    init_store(directory / "store", ColdChoice(cold_dir=bucket))
+    init_store(directory / "store", Place.in_directory(bucket))
     with open_store(directory / "store") as store:
         verbs.fill(store.engine, "d/s", [os.urandom(65536)])
         verbs.offload(store)
-    recover_store(directory / "first", ColdChoice(cold_dir=bucket), unseen)
+    recover_store(directory / "first", Place.in_directory(bucket), unseen)
     with own_calls() as recovery:
-        recover_store(directory / "second", ColdChoice(cold_dir=bucket), unseen)
+        recover_store(directory / "second", Place.in_directory(bucket), unseen)
     return {"recover a store of one segment": recovery}
 
 

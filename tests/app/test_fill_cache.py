@@ -21,7 +21,7 @@ from tests.reality.reference import reference
 from tierfs.app import fill_cache
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.bytes.progress import Progress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, Fenced, StorageFull
 from tierfs.base.words.types import ROOT_DIRECTORY, RequestState
@@ -45,7 +45,7 @@ class MountEnds(BaseException):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[app.Store]:
     """A store whose segment `d/one` is cold, in objects of 1 MiB, and a mount that is said to have its cache."""
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     (tmp_path / "store" / "store.toml").write_text(f"[read]\ncache_bytes = {size_for(1000)}\nstreams = 1\n")
     monkeypatch.setattr(fill_cache, "_mount_with", lambda *_: MOUNTPOINT)
     with app.open_store(tmp_path / "store") as opened:

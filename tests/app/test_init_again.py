@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tierfs.app.init_again import existing_store
-from tierfs.app.setup.create import FIRST_LOCATION, ColdChoice, init_store
+from tierfs.app.setup.create import INSIDE, init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import AlreadyExists
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import changes
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import LOCATIONS
 
 BUCKET = "s3://logs/prod"
@@ -22,41 +22,39 @@ FOUND = {"endpoint_url": SERVER, "region": "eu-central-1", "profile": "archive"}
 
 def store_with(path: Path, **place: str) -> Path:
     """A store whose record of the cold tier is this."""
-    init_store(path, ColdChoice())
+    there = Place.parsed(BUCKET, Server(**place))
+    init_store(path)
     with open_store(path) as store, store.metadata.write() as txn:
-        changes.put(txn, LOCATIONS, LocationRecord(id=FIRST_LOCATION, url=BUCKET, **place))
+        changes.put(txn, LOCATIONS, there.record)
     return path
 
 
 @pytest.mark.parametrize("given", [{"endpoint_url": SERVER}, {"endpoint_url": SERVER, "region": "eu-central-1"}, FOUND])
 def test_a_store_with_this_bucket_is_unchanged(given: Mapping[str, str], tmp_path: Path) -> None:
-    report = existing_store(store_with(tmp_path / "store", **FOUND), ColdChoice(bucket_url=f"{BUCKET}/", **given))
+    report = existing_store(store_with(tmp_path / "store", **FOUND), Place.parsed(f"{BUCKET}/", Server(**given)))
     assert report is not None
     assert (report.cold_url, report.created, report.warnings) == (BUCKET, False, ())
 
 
 @pytest.mark.parametrize(
-    ("given", "difference"),
+    ("url", "given", "difference"),
     [
-        ({"bucket_url": "s3://logs/test", "endpoint_url": SERVER}, "it is s3://logs/prod, not s3://logs/test"),
-        ({"bucket_url": BUCKET}, f"endpoint_url is {SERVER}, not none"),
-        ({"bucket_url": BUCKET, "endpoint_url": "http://other"}, f"endpoint_url is {SERVER}, not http://other"),
-        (
-            {"bucket_url": BUCKET, "endpoint_url": SERVER, "region": "us-east-1"},
-            "region is eu-central-1, not us-east-1",
-        ),
-        ({"bucket_url": BUCKET, "endpoint_url": SERVER, "profile": "b"}, "profile is archive, not b"),
+        ("s3://logs/test", {"endpoint_url": SERVER}, "it is s3://logs/prod, not s3://logs/test"),
+        (BUCKET, {}, f"endpoint_url is {SERVER}, not none"),
+        (BUCKET, {"endpoint_url": "http://other"}, f"endpoint_url is {SERVER}, not http://other"),
+        (BUCKET, {"endpoint_url": SERVER, "region": "us-east-1"}, "region is eu-central-1, not us-east-1"),
+        (BUCKET, {"endpoint_url": SERVER, "profile": "b"}, "profile is archive, not b"),
     ],
 )
 def test_another_cold_tier_is_refused_with_the_difference(
-    given: dict[str, str], difference: str, tmp_path: Path
+    url: str, given: Mapping[str, str], difference: str, tmp_path: Path
 ) -> None:
     path = store_with(tmp_path / "store", **FOUND)
     with pytest.raises(AlreadyExists) as refused:
-        existing_store(path, ColdChoice(**given))  # type: ignore[arg-type]
+        existing_store(path, Place.parsed(url, Server(**given)))
     assert str(refused.value).endswith(f"with another cold tier: {difference}")
 
 
 def test_without_a_store_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    assert existing_store(tmp_path / "none", ColdChoice()) is None
+    assert existing_store(tmp_path / "none", INSIDE) is None
     assert not (tmp_path / "none").exists()

@@ -20,7 +20,7 @@ from tests.mount.conftest import Mount, append, mount
 from tests.reading.cache.cache_blocks import size_for
 from tierfs.app import store as app
 from tierfs.app.fill_cache import CacheFiller
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.precedence import Effective
 from tierfs.base.options.settings import default_text
 from tierfs.base.words.types import ReadPriority
@@ -69,7 +69,7 @@ STAGES = (
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
     """A new store, whose one segment is in both tiers."""
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     (tmp_path / "store" / "store.toml").write_text(f"[read]\ncache_bytes = {size_for(100)}\n")
     with app.open_store(tmp_path / "store") as opened:
         append(opened, NAME, b"abc", seal=True)

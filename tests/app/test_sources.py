@@ -12,10 +12,11 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import append
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.sources import open_source
 from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.directories import Entry
 
@@ -26,7 +27,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[app.Store
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", Place.in_directory(tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as opened:
         append_cold(opened, b"one\n")
         yield opened
@@ -81,7 +82,7 @@ def test_a_bucket_that_became_another_stores_is_read_as_that(store: app.Store, t
     open_source(url(tmp_path)).close()
     shutil.rmtree(tmp_path / "cold")
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "other", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "other", Place.in_directory(tmp_path / "cold"))
     with app.open_store(tmp_path / "other") as other:
         for _ in range(entries):
             append_cold(other, b"new\n")

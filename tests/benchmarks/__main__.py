@@ -51,7 +51,8 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
+from tierfs.engine.chunkstore.place import Place, Server
 
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64
@@ -68,7 +69,7 @@ WHOLE_BLOCKS = (1, 2, 8, 16, 64)
 
 def bench_append(directory: Path, repetitions: int) -> str:
     """4 MiB appends against a plain write and fdatasync of the same bytes."""
-    init_store(directory / "append", ColdChoice(none=True))
+    init_store(directory / "append", None)
 
     def ours() -> float:
         writer = store.engine.open_writer(f"s{os.urandom(4).hex()}")
@@ -100,8 +101,8 @@ def s3_store(directory: Path) -> Iterator[tuple[Path, RgwServer, str]]:
             AWS_EC2_METADATA_DISABLED="true",
         )
         bucket = server.endpoint.create_bucket()
-        choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
-        init_store(directory / "s3", choice)
+        place = Place.parsed(f"s3://{bucket}/p", Server(server.endpoint_url))
+        init_store(directory / "s3", place)
         yield directory / "s3", server, bucket
 
 
@@ -195,7 +196,7 @@ class Run:
 
 
 def _sustained(run: Run) -> str:
-    init_store(run.directory / "sustained", ColdChoice())
+    init_store(run.directory / "sustained")
     return bench_sustained(run.directory / "sustained", "a directory as the cold tier", run.seconds)
 
 

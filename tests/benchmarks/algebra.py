@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store
 from tierfs.base.words.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
 from tierfs.engine.metadata import checksums, directories, tables
@@ -41,7 +41,7 @@ def _of_tier(directory: Path, tier: Tier) -> list[str]:
     found: dict[str, list[float]] = {}
     for number in range(REPETITIONS):
         path = directory / f"algebra-{tier.name.lower()}-{number}"
-        init_store(path, ColdChoice())
+        init_store(path)
         with app.open_store(path) as store:
             for subject, work in _subjects(store, tier):
                 found.setdefault(subject, []).append(seconds(work))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.benchmarks.scale import SEGMENTS_COUNT
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
 from tierfs.engine.chunkstore.local_files import file_name
 from tierfs.engine.metadata import checksums, tables
@@ -29,7 +29,7 @@ MAX_S = 60
 
 def build(path: Path) -> None:
     """The store: every segment local, in sparse chunk files."""
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as store:
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:

@@ -17,11 +17,11 @@ from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
 from tierfs.app.recovery import from_journal, recover
-from tierfs.app.setup.create import ColdChoice
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import changes, checksums, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -125,14 +125,14 @@ def main() -> None:
     path, bucket, endpoint_url = sys.argv[1:]
     metrics = Metrics()
     from_journal.Metrics = lambda: metrics  # type: ignore[misc,assignment]
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint_url)
+    place = Place.parsed(f"s3://{bucket}/p", Server(endpoint_url))
     reports: list[recover.RecoverReport] = []
     anonymous: list[int] = []
 
     def sample(done: Progress) -> None:
         anonymous.append(_anonymous_bytes())
 
-    taken = seconds(lambda: reports.append(recover.recover_store(Path(path), choice, sample)))
+    taken = seconds(lambda: reports.append(recover.recover_store(Path(path), place, sample)))
     usage = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
         "seconds": taken,

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.benchmarks.cold_records import put_cold_segment
 from tests.benchmarks.measuring import seconds, store_served
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.types import MIB, ByteRange, ReadPriority
 from tierfs.engine.metadata import directories
@@ -34,7 +34,7 @@ _COMMANDS = 15
 
 def build(path: Path) -> None:
     """The store: every segment cold, in chunks of 64 MiB that no object backs."""
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as store:
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:

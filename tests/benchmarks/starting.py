@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 
 _LIBRARIES = "import click, lmdb, google.protobuf.message"
 _COMMANDS = (("--version",), ("info", "s"), ("ls",), ("cat", "s"), ("append", "s"), ("status",))
@@ -23,7 +23,7 @@ Cost = tuple[float, float]
 def bench_start(directory: Path, other: Path | None, repetitions: int) -> str:
     """Return a table of median times; commands of both versions run in turn if another checkout is given."""
     store = directory / "start"
-    init_store(store, ColdChoice(none=True))
+    init_store(store, None)
     versions = {"this": (Path(sys.executable), Path.cwd())}
     if other is not None:
         versions["other"] = (other / ".venv/bin/python", other)

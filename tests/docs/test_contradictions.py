@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import INSIDE, init_store
 from tierfs.base.options import contradictions, policy, settings
 from tierfs.base.options.config import Settings
 from tierfs.base.options.contradictions import Rule
@@ -68,7 +68,7 @@ def test_the_document_has_every_rule_and_no_other() -> None:
 @pytest.fixture
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]:
     """A store with the directories `a/b`, with or without a cold tier as the row says."""
-    init_store(tmp_path / "store", ColdChoice(none=not request.param))
+    init_store(tmp_path / "store", INSIDE if request.param else None)
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             create.make_directory(txn, "a/b")

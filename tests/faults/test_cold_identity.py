@@ -18,11 +18,12 @@ from tests.faults.places import Nas
 from tests.faults.two_owners import bucket
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.errors import AlreadyExists, Unavailable, WrongColdTier
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import store_mark
@@ -172,7 +173,7 @@ def test_a_place_that_is_ours_again_is_used_again(tmp_path: Path, marked: bool) 
 
 def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: Nas) -> None:
     path = tmp_path / "store"
-    init_store(path, ColdChoice(cold_dir=nas.path))
+    init_store(path, Place.in_directory(nas.path))
     append(path, "s", b"first")
     with app.open_store(path) as store:
         verbs.offload(store)
@@ -213,7 +214,7 @@ def append(path: Path, name: str, data: bytes) -> None:
 
 def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, nas: Nas) -> None:
     path = tmp_path / "store"
-    init_store(path, ColdChoice(cold_dir=nas.path))
+    init_store(path, Place.in_directory(nas.path))
     append(path, "s", b"first")
     nas.unmount()
     with app.open_store(path) as store:
@@ -232,7 +233,7 @@ def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, 
 def test_a_mount_point_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "nas").mkdir()
     path = tmp_path / "store"
-    init_store(path, ColdChoice(cold_dir=tmp_path / "nas"))
+    init_store(path, Place.in_directory(tmp_path / "nas"))
     append(path, "s", b"first")
     (tmp_path / "nas").rename(tmp_path / "elsewhere")
     done = tierfs("offload", "", store=path, check=False)
@@ -244,7 +245,7 @@ def test_a_mount_point_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_an_emptied_bucket(moto_bucket: Bucket, tmp_path: Path) -> None:
     endpoint, name = moto_bucket
     path = tmp_path / "store"
-    init_store(path, ColdChoice(bucket_url=f"s3://{name}/p", endpoint_url=endpoint.endpoint_url))
+    init_store(path, Place.parsed(f"s3://{name}/p", Server(endpoint.endpoint_url)))
     append(path, "s", b"first")
     tierfs("offload", "", store=path)
     with closing(endpoint.client()) as client:
@@ -356,7 +357,7 @@ def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
 
 def test_init_refuses_the_place_of_a_store_whose_journal_is_lost(tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "first", Place.in_directory(tmp_path / "cold"))
     shutil.rmtree(tmp_path / "cold" / "journal")
     with pytest.raises(AlreadyExists, match="contains a tierfs store"):
-        init_store(tmp_path / "second", ColdChoice(cold_dir=tmp_path / "cold"))
+        init_store(tmp_path / "second", Place.in_directory(tmp_path / "cold"))

@@ -22,10 +22,11 @@ from tests.faces.admin.conftest import Served
 from tests.mount.conftest import opened_store, serving
 from tests.servers.gate import Gate, gate_to
 from tierfs.app.batches import driver
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import TierfsError, Unavailable, Unconfirmed
 from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.tables import LOCATIONS
 
@@ -64,7 +65,7 @@ def store(tmp_path: Path, url: str, gate: Gate, monkeypatch: pytest.MonkeyPatch)
     """A store whose appends the bucket acknowledges; `s` has some bytes."""
     monkeypatch.setenv(FORKED_COMMANDS, "1")
     path = tmp_path / "store"
-    init_store(path, ColdChoice(bucket_url=url, endpoint_url=gate.url))
+    init_store(path, Place.parsed(url, Server(gate.url)))
     run("config", "/", "ack=cold", store=path)
     assert run("append", "s", store=path, stdin=b"before,").out == "s 0 7\n"
     (path / "store.toml").write_text(SETTINGS % DEADLINE_S)
@@ -185,7 +186,7 @@ def cold_directory_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv(FORKED_COMMANDS, "1")
     path = tmp_path / "store"
     (tmp_path / "cold").mkdir()
-    init_store(path, ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(path, Place.in_directory(tmp_path / "cold"))
     run("append", "s", "--ack", "cold", store=path, stdin=b"before,")
     (path / "store.toml").write_text(SETTINGS % DEADLINE_S)
     return path

@@ -19,7 +19,7 @@ from tests.children import code_of_child, die
 from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import Closed
 from tierfs.engine.metadata import environment
@@ -177,7 +177,7 @@ def test_a_child_ends_no_transaction_that_it_was_forked_in(store: TestStore) -> 
 
 
 def test_a_child_connects_to_the_cold_tier_by_itself(tmp_path: Path) -> None:
-    init_store(tmp_path / "store", ColdChoice(), ManualClock())
+    init_store(tmp_path / "store", clock=ManualClock())
     with app.open_store(tmp_path / "store") as opened:
         location = opened.cold_location_id
         assert location is not None

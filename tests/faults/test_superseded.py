@@ -17,10 +17,11 @@ from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
 from tests.stores import create_ledger
 from tests.verbs import offload
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words.errors import Fenced, Unavailable
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.journal import owner_watch
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import directories
@@ -32,7 +33,7 @@ CHECK_S = BackgroundSettings().owner_check_s
 def path(tmp_path: Path) -> Path:
     """Return a store with a cold segment, a sealed one and a ledger, whose journal is published."""
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "first", Place.in_directory(tmp_path / "cold"))
     with open_store(tmp_path / "first") as store:
         append(store, "s", b"cold")
         append(store, "sealed", b"sealed")

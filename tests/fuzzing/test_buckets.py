@@ -17,7 +17,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mutations import edits, mutations, times
 from tests.fuzzing.sound import Bucket, bucket
 from tests.fuzzing.test_formats import framed, tried
-from tests.stores import LOCATION, TestStore
+from tests.stores import IN_MEMORY, TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, findings
 from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
@@ -28,9 +28,7 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal import reader
-from tierfs.engine.metadata.records import LocationRecord
 
-HERE = LocationRecord(id=LOCATION, url="memory:")
 OURS = ("journal/", "epochs/", "tierfs-store")
 """Objects that a recovery may write."""
 
@@ -62,7 +60,7 @@ def recover_from_objects(cold: MemoryStorage, path: Path) -> None:
 def follow(cold: MemoryStorage, path: Path) -> None:
     path.mkdir()
     clock = ManualClock()
-    metadata = Rebuilder(path / "metadata", cold, HERE, clock, Meter()).rebuild(reader.list_journal(cold)).metadata
+    metadata = Rebuilder(path / "metadata", cold, IN_MEMORY, clock, Meter()).rebuild(reader.list_journal(cold)).metadata
     try:
         replica_rows.become_replica(metadata)
         files = ChunkFiles.create(path / "chunks")

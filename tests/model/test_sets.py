@@ -20,9 +20,10 @@ from tests import verbs
 from tests.mount.conftest import append
 from tests.pipeline.scan.scanning import scan_lines
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import INSIDE, init_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPriority
 from tierfs.engine.chunkstore.directory import write
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import FAILURES, GARBAGE, INTENTS
 from tierfs.engine.segments.bulk_create import WholeSegment
@@ -112,8 +113,8 @@ def content(draw: random.Random, size: int) -> bytes:
 
 
 @contextmanager
-def opened(path: Path, choice: ColdChoice, knobs: Knobs) -> Iterator[app.Store]:
-    init_store(path, choice)
+def opened(path: Path, place: Place, knobs: Knobs) -> Iterator[app.Store]:
+    init_store(path, place)
     (path / "store.toml").write_text(f"[offload]\npack_below_bytes = {knobs.pack_below_bytes}\n")
     with app.open_store(path) as store:
         with store.metadata.write() as txn:
@@ -170,7 +171,7 @@ def test_a_small_set_is_offloaded_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     most_bytes = min(draw.choice([200, 5000, 600_000]), 200 * knobs.chunk_bytes, 5000 * knobs.step_bytes)
     sizes = knobs.sizes(draw, draw.choice([0, 1, 2, 3, 20, 60]), most_bytes)
     data = {f"d{number:03d}": content(draw, size) for number, size in enumerate(sizes)}
-    with opened(tmp_path / f"store-{seed}", ColdChoice(), knobs) as store:
+    with opened(tmp_path / f"store-{seed}", INSIDE, knobs) as store:
         fill(store, data)
         check_offloaded(store, knobs, data)
     TierfsFileSystem.clear_instance_cache()
@@ -194,11 +195,11 @@ def real_data(seed: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("place", ["directory", "rgw"])
 @pytest.mark.parametrize("seed", range(REAL_SETS))
 def test_a_real_set_is_offloaded_at_once(tmp_path: Path, request: pytest.FixtureRequest, place: str, seed: int) -> None:
-    choice = ColdChoice()
+    made_in = INSIDE
     if place == "rgw":
         endpoint, bucket = request.getfixturevalue("rgw_bucket")
-        choice = ColdChoice(bucket_url=f"s3://{bucket}/sets", endpoint_url=endpoint.endpoint_url)
-    with opened(tmp_path / f"store-{place}-{seed}", choice, REAL) as store:
+        made_in = Place.parsed(f"s3://{bucket}/sets", Server(endpoint.endpoint_url))
+    with opened(tmp_path / f"store-{place}-{seed}", made_in, REAL) as store:
         data = real_data(seed)
         fill(store, data)
         check_offloaded(store, REAL, data)

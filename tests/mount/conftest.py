@@ -17,7 +17,7 @@ import pytest
 from tests import forked
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.places import mounts
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
@@ -43,7 +43,7 @@ Mount = Callable[..., Mounted]
 @contextmanager
 def opened_store(path: Path) -> Iterator[app.Store]:
     """A store with 1 MiB chunks."""
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(4 << 20), "read_priority": "local-first"}

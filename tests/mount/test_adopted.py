@@ -16,7 +16,8 @@ from tests.mount.waiting import errno_of, eventually
 from tests.tiering.adoption.foreign import ForeignBucket, write_files
 from tests.tiering.adoption.test_rocketmq import Q, posix
 from tierfs.app import store
-from tierfs.app.adopt import OBJECTS, ROCKETMQ, Adopter, ForeignReach
+from tierfs.app.adopt import OBJECTS, ROCKETMQ, Adopter
+from tierfs.engine.chunkstore.place import Server
 
 pytestmark = pytest.mark.mount
 
@@ -26,8 +27,9 @@ DATA = os.urandom(1_500_000)
 def test_adopted_objects_read_through_a_mount(store: store.Store, mount: Mount, moto_bucket: Bucket) -> None:
     theirs = ForeignBucket(moto_bucket)
     theirs.put({"logs/a": DATA, "logs/b": DATA[::-1], "logs/empty": b""})
-    adopter = Adopter(store, OBJECTS, "in", ForeignReach(moto_bucket[0].endpoint_url, moto_bucket[0].region))
-    planned = adopter.plan(theirs.url("logs"))
+    adopter = Adopter(store, OBJECTS, "in")
+    endpoint, _ = moto_bucket
+    planned = adopter.plan(adopter.find(theirs.url("logs"), Server(endpoint.endpoint_url, endpoint.region)))
     adopter.adopt(planned, 2, lambda *_: None)
     assert adopter.settle() is None
     mounted = mount("xattr")
@@ -86,7 +88,7 @@ SHOWN_WITHIN_S = 1.0
 
 
 def adopt_queue(store: store.Store, theirs: Path) -> None:
-    adopter = Adopter(store, ROCKETMQ, "mq", ForeignReach())
-    planned = adopter.plan(str(theirs))
+    adopter = Adopter(store, ROCKETMQ, "mq")
+    planned = adopter.plan(adopter.find(str(theirs)))
     adopter.adopt(planned, 2, lambda *_: None)
     assert [outcome.error for outcome in planned.outcomes] == [None]

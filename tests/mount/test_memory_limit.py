@@ -18,8 +18,9 @@ from tests.mount.conftest import append
 from tests.reality.reference import reference
 from tests.servers.versity import VersityServer
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place, Server
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.timeout(400, method="thread")]
 
@@ -68,7 +69,7 @@ def run(group: ControlGroup, *words: object) -> str:
 def store(versity_server: VersityServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a cold segment for each reader: more bytes than the largest budget."""
     endpoint, path = versity_server.endpoint, tmp_path_factory.mktemp("limited") / "store"
-    init_store(path, ColdChoice(bucket_url=f"s3://{endpoint.create_bucket()}/p", endpoint_url=endpoint.endpoint_url))
+    init_store(path, Place.parsed(f"s3://{endpoint.create_bucket()}/p", Server(endpoint.endpoint_url)))
     with app.open_store(path) as opened:
         for number in range(READERS):
             append(opened, f"s{number:02}", content(number), seal=True)

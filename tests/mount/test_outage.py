@@ -22,7 +22,8 @@ from tests.servers.gate import Gate, gate_to
 from tests.servers.rgw import RgwServer
 from tests.upkeep.holder import alarms
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.upkeep.holder.problem import ProblemKind
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -44,7 +45,7 @@ def gate(moto_bucket: Bucket) -> Iterator[Gate]:
 def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store]:
     """A store whose segment `s` is cold, in a bucket behind the gate, and `l` is local."""
     url = f"s3://{moto_bucket[1]}/p"
-    init_store(tmp_path / "store", ColdChoice(bucket_url=url, endpoint_url=gate.url))
+    init_store(tmp_path / "store", Place.parsed(url, Server(gate.url)))
     with app.open_store(tmp_path / "store") as opened:
         append(opened, "s", reference(0, SIZE), seal=True)
         verbs.offload(opened)
@@ -73,8 +74,8 @@ def test_a_key_that_was_replaced_is_told_as_an_error_of_the_disk_until_the_new_o
 ) -> None:
     rgw_server.add_key("old", "oldsecret")
     write_keys(keys, "old", "oldsecret")
-    choice = ColdChoice(bucket_url=f"s3://{rgw_bucket[1]}/p", endpoint_url=rgw_bucket[0].endpoint_url)
-    init_store(tmp_path / "store", choice)
+    place = Place.parsed(f"s3://{rgw_bucket[1]}/p", Server(rgw_bucket[0].endpoint_url))
+    init_store(tmp_path / "store", place)
     with app.open_store(tmp_path / "store") as opened:
         for name in ("a", "b", "c"):
             append(opened, name, reference(0, SIZE), seal=True)

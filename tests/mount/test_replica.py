@@ -14,7 +14,8 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import serving
 from tests.mount.waiting import eventually
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
+from tierfs.engine.chunkstore.place import Place
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
 
@@ -26,7 +27,7 @@ WITHIN_S = REFRESH_S + 1.0 + 4.0
 @pytest.fixture
 def owner(tmp_path: Path) -> Path:
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "owner", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "owner", Place.in_directory(tmp_path / "cold"))
     return tmp_path / "owner"
 
 

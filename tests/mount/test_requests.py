@@ -18,8 +18,9 @@ from tests.mount.waiting import eventually
 from tests.reality.reference import reference
 from tests.servers.gate import Gate, gate_to
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place, Server
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -32,7 +33,7 @@ def gate(moto_bucket: Bucket) -> Iterator[Gate]:
 
 @pytest.fixture
 def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store]:
-    init_store(tmp_path / "store", ColdChoice(bucket_url=f"s3://{moto_bucket[1]}/p", endpoint_url=gate.url))
+    init_store(tmp_path / "store", Place.parsed(f"s3://{moto_bucket[1]}/p", Server(gate.url)))
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 

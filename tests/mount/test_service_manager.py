@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system import service_manager
 from tierfs.base.system.daemon_log import ManagedLog
 from tierfs.base.system.places import mounts
@@ -59,7 +59,7 @@ class Manager:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     (tmp_path / "mnt").mkdir()
     return tmp_path / "store"
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from tests.reality.stopped import KILLED
 from tests.verbs import cat
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.words.errors import NotFound
 
@@ -153,7 +153,7 @@ class FollowDrill:
 
     def make_store(self) -> None:
         """Make an empty store."""
-        init_store(self.store, ColdChoice())
+        init_store(self.store)
 
     def follow(self, *options: str, call: int | None = None) -> subprocess.Popen[str]:
         """Start a follower, which is killed before its changing system call of a number."""

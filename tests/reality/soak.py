@@ -22,9 +22,10 @@ from tests.reality.reference import REFERENCE, reference
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.faulty import FaultyServer
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import truncate_head
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import policies
 
 WRITERS, READERS = 3, 4
@@ -119,8 +120,8 @@ class Soak:
     def run(self, duration_s: float) -> Seen:
         """Work for so long."""
         with FaultyServer(self._endpoint.endpoint_url, self._faults) as proxy:
-            choice = ColdChoice(bucket_url=f"s3://{self._bucket}/p", endpoint_url=proxy.endpoint_url)
-            init_store(self.path, choice)
+            place = Place.parsed(f"s3://{self._bucket}/p", Server(proxy.endpoint_url))
+            init_store(self.path, place)
             (self.path / "store.toml").write_text(SETTINGS)
             with app.open_store(self.path) as store:
                 with store.metadata.write() as txn:

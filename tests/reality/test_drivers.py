@@ -15,10 +15,11 @@ from tests.conftest import Bucket
 from tests.doubles.manual_clock import ManualClock
 from tests.faces.cli.commands.test_daemon import daemon
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import accept_clock
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.object_names import is_about_job
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
 
 DRIVER = "tests.reality.batch_driver"
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 
@@ -107,8 +108,8 @@ def test_parts_of_an_upload_that_was_killed_are_freed(
     tmp_path: Path, rgw_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, bucket = rgw_bucket
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    init_store(tmp_path / "store", choice)
+    place = Place.parsed(f"s3://{bucket}/p", Server(endpoint.endpoint_url))
+    init_store(tmp_path / "store", place)
     paused(tmp_path / "store", "a", "upload", 30 << 20).end()
     later = ManualClock(SystemClock().now_ms())
     with app.open_store(tmp_path / "store", later) as store:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
-from tests.stores import LOCATION, TestStore, open_test_store
+from tests.stores import IN_MEMORY, TestStore, open_test_store
 from tierfs.app.batches import driver
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.base.bytes.checksum import crc32c
@@ -30,7 +30,7 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import MAX_BATCH, BatchRecord
 from tierfs.engine.metadata.epoch_numbers import first_of
 from tierfs.engine.metadata.journal_state import CheckpointIntent, PublishIntent
-from tierfs.engine.metadata.records import RECORD_VERSION, LocationRecord
+from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import new_id
 
 
@@ -88,7 +88,7 @@ def test_a_recovery_owns_its_slot_unless_another_follows(
     store: TestStore, later_epoch: int, error: type[Exception] | None
 ) -> None:
     storage = journal((5, 3), *[(6, later_epoch)] * (later_epoch > 0))
-    takeover = Takeover(store.metadata, storage, LocationRecord(id=LOCATION, url="memory:"))
+    takeover = Takeover(store.metadata, storage, IN_MEMORY)
     with refused(error, error or Fenced):
         takeover._require_newest(pb.JournalEntry(store_epoch=3, slot=5))
 

@@ -11,7 +11,7 @@ import pytest
 from tests.safety.refused import refused
 from tierfs.app import store as app
 from tierfs.app.connection import CONNECTIONS
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.engine.segments import stat
 from tierfs.faces.fsspec import TierfsFileSystem, files
 from tierfs.reading.read_loop import ReadLoop
@@ -22,7 +22,7 @@ DATA = bytes(range(256)) * 2000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 

@@ -16,15 +16,17 @@ from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
-from tierfs.app.move import move
+from tierfs.app.move import move, place_to
 from tierfs.app.setup import place_change
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.setup.store_directory import replace_settings
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.locks import LockFile
+from tierfs.base.system.metrics import MetricSink
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import host
 from tierfs.engine.metadata.environment import create_directory
@@ -101,7 +103,7 @@ def test_the_last_time_never_goes_back(store: TestStore) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "made", ColdChoice())
+    init_store(tmp_path / "made")
     with app.open_store(tmp_path / "made") as opened:
         yield opened
 
@@ -129,7 +131,7 @@ def test_no_store_is_made_inside_the_cold_tier_of_another(made: app.Store, tmp_p
     below = tmp_path / "made/cold/segments"
     below.mkdir()
     with pytest.raises(TierfsError, match="cold tier"):
-        init_store(tmp_path / "other", ColdChoice(cold_dir=below))
+        init_store(tmp_path / "other", Place.in_directory(below))
     assert not list(below.iterdir())
 
 
@@ -143,17 +145,17 @@ def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
     with holding(made, "a test") as work:
         work.offload("s", unseen)
     (tmp_path / "nas").mkdir()
-    connect_to = app.Store.connect_to
+    shared = Place.shared
 
-    def connect(opened: app.Store, location: object) -> ChunkStorage:
-        storage = ScriptedStorage(connect_to(opened, location))  # type: ignore[arg-type]
+    def damaged(place: Place, metrics: MetricSink, *, sweeps: bool) -> ChunkStorage:
+        storage = ScriptedStorage(shared(place, metrics, sweeps=sweeps))
         if flips:
             storage.damage(-1, on=ALWAYS, of="segments/")
         return storage
 
-    monkeypatch.setattr(app.Store, "connect_to", connect)
+    monkeypatch.setattr(Place, "shared", damaged)
     with refused(flips, DataLoss, "differs between"):
-        move(made, {"url": str(tmp_path / "nas")}, unseen)
+        move(made, place_to(made, {"url": str(tmp_path / "nas")}), unseen)
     assert (place_change.of_store(made.metadata, "x").url == "file:cold") is flips
 
 
@@ -186,7 +188,7 @@ def test_a_store_its_metadata_and_its_settings_keep_their_names_after_a_power_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = synced(monkeypatch)
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     assert done[-1] == str(tmp_path / "store"), "after the settings, which mark it as a store"
     done.clear()
     replace_settings(StorePaths(tmp_path / "store"), "")

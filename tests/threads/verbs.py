@@ -13,7 +13,7 @@ import pytest
 from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, Progress
@@ -23,6 +23,7 @@ from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, Conflict, Unavailable
 from tierfs.base.words.types import ByteRange, DirectoryId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import environment
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import FAILURES
@@ -127,7 +128,7 @@ def metadata(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
 
 def app_store(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """What is made on first use is made once."""
-    init_store(store.path / "app", ColdChoice(cold_dir=made(store.path / "tier")))
+    init_store(store.path / "app", Place.in_directory(made(store.path / "tier")))
     for _turn in range(5):
         opened, seen = Store(store.path / "app", SystemClock()), set[int]()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -13,8 +13,8 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
-from tierfs.base.words.types import EntryKind, LocationId, SegmentId
-from tierfs.engine.chunkstore.place import FILE_SCHEME, Place, provider_of
+from tierfs.base.words.types import EntryKind, SegmentId
+from tierfs.engine.chunkstore.place import FILE_SCHEME, USUAL, Place, Server
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.s3.location import S3_SCHEME, split_s3_url
 from tierfs.engine.chunkstore.validate import is_relative
@@ -53,7 +53,6 @@ _LOOKED_AT = 1000
 
 HEAD_LEFT = "before a gap in its segment: the other system deletes the head"
 
-_NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
 
 # Adds to a plan what the objects of a place become below a directory; reads headers from the place's storage.
@@ -64,15 +63,6 @@ _PLANNERS: Mapping[str, Planner] = {
     ROCKETMQ: lambda plan, _, objects, into: plan_rocketmq(plan, objects, into),
     PRAVEGA: plan_pravega,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignReach:
-    """Access to a place by its URL; credentials are from botocore's chain or the profile."""
-
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,7 @@ class LedgerOptions:
 class Adopted:
     """The result of adopting one place, or its prospect."""
 
-    place: LocationRecord
+    place: Place
     plan: AdoptionPlan
     only: str = ""
     """The one object of it that is meant; "" for all."""
@@ -102,10 +92,12 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class AdoptionSource:
     """A foreign place, and the one object of it that is meant; "" means all."""
 
-    location: LocationRecord
+    place: Place
+    text: str
+    """As messages name it."""
     only: str = ""
 
 
@@ -120,7 +112,6 @@ class Adopter:
         store: Store,
         kind: str | None,
         into: str,
-        reach: ForeignReach,
         ledgers: LedgerOptions = _LEDGER_OPTIONS,
         *,
         grows: bool = False,
@@ -141,50 +132,52 @@ class Adopter:
         self.ledgers = ledgers
         self._store = store
         self.into = names.join(names.split(into))
-        self._reach = reach
 
-    def plan(self, text: str, report: OnProgress = unseen) -> Adopted:
+    def find(self, text: str, server: Server = USUAL) -> AdoptionSource:
+        """Return the place of a URL, at a server, or of a path. Raises InvalidRequest, and NotFound for a path."""
+        return self._at_url(text, server) if "://" in text else self._at_path(text)
+
+    def plan(self, source: AdoptionSource, report: OnProgress = unseen) -> Adopted:
         """Look at a place, changing nothing. Raises what is wrong with it, NotFound when nothing is there."""
-        place = self._place(text)
-        plan = AdoptionPlan()
-        with self._connected(place.location) as storage:
+        self._require_apart(source.place)
+        plan, location = AdoptionPlan(), source.place.record
+        with closing(source.place.shared(self._store.metrics)) as storage:
             with self._store.metadata.read() as txn:
-                absent = Absent(txn, self.into, place.location)
-            theirs = absent.seen(_objects(storage, place))
+                absent = Absent(txn, self.into, location)
+            theirs = absent.seen(_objects(storage, source))
             if self._recognises:
                 first = list(islice(theirs, _LOOKED_AT))
-                self._recognise([] if place.only else [stored.name for stored in first], text)
+                self._recognise([] if source.only else [stored.name for stored in first], source.text)
                 theirs = chain(first, theirs)
             listed = Meter(report, noun="listed object").each(theirs, lambda stored: stored.name)
-            objects = bounded(listed, names.printable(text))
+            objects = bounded(listed, names.printable(source.text))
             with self._store.metadata.read() as txn:
-                own = own_names(txn, place.location)
-            foreign = without_own(plan, objects, place.location, own)
+                own = own_names(txn, location)
+            foreign = without_own(plan, objects, location, own)
             if self.kind == PULSAR:
-                in_files = provider_of(place.location.url).in_files(place.location.url)
-                plan_pulsar(plan, storage, foreign, self.into, Reading(in_files, self.ledgers.magic))
+                plan_pulsar(plan, storage, foreign, self.into, Reading(source.place.in_files, self.ledgers.magic))
             else:
                 assert self.kind is not None
                 _PLANNERS[self.kind](plan, storage, foreign, self.into)
         if not (plan.segments or plan.refused or plan.left_out or absent.any):
-            raise NotFound(f"{names.printable(text)} is empty", remedy="check the URL and its prefix")
+            raise NotFound(f"{names.printable(source.text)} is empty", remedy="check the URL and its prefix")
         with self._store.metadata.read() as txn:
             plan.segments = list(_as_stored(txn, plan))
-            known = policies.foreign_at(txn, place.location)
+            known = policies.foreign_at(txn, location)
             followed = self._grows or bool(known is not None and known.adoption.every_s)
             if followed:
                 plan.segments = list(self._final(txn, plan))
         plan.segments += list(absent.emptied(plan))
         plan.check_names()
-        gone = [] if place.only else absent.vanished(plan)
-        return Adopted(place.location, plan, place.only, followed=followed, vanished=gone)
+        gone = [] if source.only else absent.vanished(plan)
+        return Adopted(source.place, plan, source.only, followed=followed, vanished=gone)
 
     def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
-        self._allow(planned.place)
-        segments = planned.plan.segments
-        with self._connected(planned.place) as storage:
-            common = (self._store.metadata, storage, planned.place, jobs, advance)
+        segments, location = planned.plan.segments, planned.place.record
+        self._allow(location)
+        with closing(planned.place.shared(self._store.metrics)) as storage:
+            common = (self._store.metadata, storage, location, jobs, advance)
             if self.kind == PULSAR:
                 options = self.ledgers
                 ledgers = LedgerAdoption(
@@ -196,11 +189,12 @@ class Adopter:
                 grows = planned.followed and appended
                 adoption = Adoption(*common, appended=appended, grows=grows, thorough=self._thorough)
                 planned.outcomes = adoption.run([plan for plan in segments if isinstance(plan, SegmentPlan)])
-        vanished.note(self._store.metadata, planned.place, self.into, planned.vanished)
+        vanished.note(self._store.metadata, location, self.into, planned.vanished)
 
     def foresee(self, planned: Adopted) -> None:
         """Note what adopting would do with each segment, changing nothing."""
-        planned.outcomes = [foresee(self._store.metadata, plan, planned.place) for plan in planned.plan.segments]
+        location = planned.place.record
+        planned.outcomes = [foresee(self._store.metadata, plan, location) for plan in planned.plan.segments]
 
     def _final(self, txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
         """Yield the planned segments without bytes that their system may still change."""
@@ -233,84 +227,59 @@ class Adopter:
         location = self._store.cold_location
         return None if location is None else self._store.cold_tier(location)[1]
 
-    def _allow(self, place: LocationRecord) -> None:
+    def _allow(self, location: LocationRecord) -> None:
         """Allow a place that a recovered journal named from now on, even if all of it was adopted."""
         metadata = self._store.metadata
         with metadata.read() as txn:
-            known = policies.foreign_at(txn, place)
+            known = policies.foreign_at(txn, location)
         if known is not None and known.from_journal:
             with metadata.write() as txn:
-                policies.register_foreign(txn, place)
+                policies.register_foreign(txn, location)
 
     def settle(self, report: OnProgress = unseen) -> TierfsError | None:
         """Publish what was adopted, if there is a bucket; return why not."""
         return None if self._store.cold_location_id is None else verbs.settle(self._store, report)
 
-    def _place(self, text: str) -> _Place:
-        if "://" in text:
-            return self._url_place(text)
-        return self._directory_place(Path(text))
-
-    def _url_place(self, text: str) -> _Place:
+    def _at_url(self, text: str, server: Server) -> AdoptionSource:
         if text.startswith(_S3_URL):
             bucket, key = split_s3_url(text)
-            server = f"{_S3_URL}{bucket}"
+            host = f"{_S3_URL}{bucket}"
         else:
             from tierfs.engine.chunkstore.places import address  # here: a bucket or a directory needs none of it
 
-            parsed = address.parse(text, self._reach.endpoint_url or "")
-            server, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
+            parsed = address.parse(text, server.endpoint_url)
+            host, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
         prefix = key.removesuffix("/")
         if prefix and not is_relative(prefix):
             raise InvalidRequest(f"{names.printable(text)}: keys with empty or dotted components are not supported")
         parent, _, last = prefix.rpartition("/")
         if self.kind in (OBJECTS, None) and last and not text.endswith("/"):
-            single = _Place(self._location(server, parent), last)
-            with self._connected(single.location) as storage:
+            place = self._below(host, parent, server)
+            with closing(place.shared(self._store.metrics)) as storage:
                 if _exists(storage, last):
-                    return single
-        return _Place(self._location(server, prefix))
+                    return AdoptionSource(place, text, last)
+        return AdoptionSource(self._below(host, prefix, server), text)
 
-    def _location(self, server: str, prefix: str) -> LocationRecord:
-        return LocationRecord(
-            id=_NO_ID,
-            url=f"{server}/{prefix}".removesuffix("/"),
-            endpoint_url=self._reach.endpoint_url or "",
-            region=self._reach.region or "",
-            profile=self._reach.profile or "",
-            writable=False,
-        )
+    def _below(self, host: str, prefix: str, server: Server) -> Place:
+        return Place.foreign(f"{host}/{prefix}".removesuffix("/"), server, self._store.settings.cold)
 
-    def _directory_place(self, path: Path) -> _Place:
-        real = path.resolve()
+    def _at_path(self, text: str) -> AdoptionSource:
+        real = Path(text).resolve()
         if not real.exists():
-            raise NotFound(f"{names.printable(str(path))} does not exist")
+            raise NotFound(f"{names.printable(text)} does not exist")
         root, only = (real, "") if real.is_dir() else (real.parent, real.name)
         if only and self.kind not in (OBJECTS, None):
-            raise InvalidRequest(f"{names.printable(str(path))} is a file; only whole directories can be adopted")
-        self._require_apart(root)
-        return _Place(LocationRecord(id=_NO_ID, url=f"{FILE_SCHEME}{root}", writable=False), only)
+            raise InvalidRequest(f"{names.printable(text)} is a file; only whole directories can be adopted")
+        return AdoptionSource(Place.foreign(f"{FILE_SCHEME}{root}", USUAL, self._store.settings.cold), text, only)
 
-    def _require_apart(self, root: Path) -> None:
-        """Raise InvalidRequest when the directory and the store's own files overlap."""
-        own = [self._store.path.resolve()]
-        location_id = self._store.cold_location_id
-        if location_id is not None:
-            with self._store.metadata.read() as txn:
-                url = policies.location(txn, location_id).url
-            if url.startswith(FILE_SCHEME):
-                own.append((self._store.path / url.removeprefix(FILE_SCHEME)).resolve())
-        if any(root.is_relative_to(place) or place.is_relative_to(root) for place in own):
+    def _require_apart(self, place: Place) -> None:
+        """Raise InvalidRequest when a directory and the store's own files overlap."""
+        root = place.directory
+        own = self._store.cold_location
+        directories = [self._store.path, None if own is None else self._store.place_of(own).directory]
+        ours = [each.resolve() for each in directories if each is not None]
+        if root is not None and any(root.is_relative_to(each) or each.is_relative_to(root) for each in ours):
             raise InvalidRequest(f"{names.printable(str(root))} contains files of this store, which are not foreign")
-
-    @contextmanager
-    def _connected(self, location: LocationRecord) -> Iterator[ChunkStorage]:
-        store = self._store
-        storage = Place(location, store.path, store.settings.cold).shared(store.metrics)
-        try:
-            yield storage
-        finally:
-            storage.close()
 
 
 def _as_stored(txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
@@ -356,9 +325,9 @@ def _length(txn: ReadTransaction, name: str) -> int:
     return 0 if segment is None else segment.length
 
 
-def _objects(storage: ChunkStorage, place: _Place) -> Iterator[StoredObject]:
-    if place.only:
-        yield storage.stat(place.only)
+def _objects(storage: ChunkStorage, source: AdoptionSource) -> Iterator[StoredObject]:
+    if source.only:
+        yield storage.stat(source.only)
     else:
         yield from storage.list("")
 

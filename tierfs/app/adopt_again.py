@@ -17,7 +17,6 @@ from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import Conflict, Fenced, InvalidRequest, TierfsError
-from tierfs.engine.chunkstore.place import FILE_SCHEME
 from tierfs.engine.metadata import changes, directories, policies, tables
 from tierfs.engine.metadata.record_parts import NOT_REPEATED, AdoptionTimer
 from tierfs.engine.metadata.records import LocationRecord
@@ -59,7 +58,7 @@ def remember(store: Store, adopter: Adopter, adopted: Adopted, every_s: int) -> 
 
     Raises Conflict when the place is adopted into another directory, or as another layout.
     """
-    place, into, layout = adopted.place, adopter.into, adopter.kind or ""
+    place, into, layout = adopted.place.record, adopter.into, adopter.kind or ""
     with store.metadata.write() as txn:
         known = policies.register_foreign(txn, place)
         entry = directories.must_find(txn, into, "directory")
@@ -149,15 +148,14 @@ class Readopter:
             self._put(location, NOT_REPEATED)
             return
         # Here and not above: every mount and daemon looks for timers, and few have one.
-        from tierfs.app.adopt import Adopter, ForeignReach, LedgerOptions
+        from tierfs.app.adopt import Adopter, AdoptionSource, LedgerOptions
         from tierfs.tiering.adoption.adopt import State
         from tierfs.tiering.adoption.tail import Tails
 
-        reach = ForeignReach(location.endpoint_url or None, location.region or None, location.profile or None)
         options = LedgerOptions(accept_loss=timer.accept_loss)
         tails = self._tails.setdefault(location.id, Tails())
-        adopter = Adopter(self._store, timer.layout, into, reach, options, grows=True, thorough=False, tails=tails)
-        adopted = adopter.plan(typed(location))
+        adopter = Adopter(self._store, timer.layout, into, options, grows=True, thorough=False, tails=tails)
+        adopted = adopter.plan(AdoptionSource(self._store.place_of(location), location.url))
         adopter.adopt(adopted, _JOBS, Meter(unseen))
         changed = sum(outcome.state not in (State.ALREADY, State.FAILED) for outcome in adopted.outcomes)
         if changed:
@@ -179,13 +177,6 @@ class Readopter:
 
 def _row_of(location: LocationRecord) -> str:
     return f"{ADOPT} {location.id}"
-
-
-def typed(location: LocationRecord) -> str:
-    """Return a location as it is typed."""
-    if location.url.startswith(FILE_SCHEME):
-        return location.url.removeprefix(FILE_SCHEME)
-    return f"{location.url}/"
 
 
 def repeating(store: Store, begin: Begin) -> Begin:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.recovery import object_headers
@@ -16,24 +15,14 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import InvalidRequest, NotDirectory, NotFound, no_cold_tier
 from tierfs.base.words.names import as_word, printable
-from tierfs.base.words.types import EntryKind, LocationId
+from tierfs.base.words.types import EntryKind
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
-from tierfs.engine.chunkstore.place import Place
+from tierfs.engine.chunkstore.place import USUAL, Place, Server
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.records import LocationRecord
 
 _URL = "://"
 _HERE = ("/", "./", "../")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """How to reach the server of a URL, where it is not that of the store's cold tier."""
-
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None
 
 
 def inspect(wanted: str, store: Store | None, server: Server) -> object_headers.ObjectHeader:
@@ -62,9 +51,8 @@ def _is_segment(store: Store, text: str) -> bool:
 @contextmanager
 def _opened(wanted: str, store: Store | None, server: Server) -> Iterator[tuple[ChunkStorage, str]]:
     if _URL in wanted:
-        location, name = _of_url(wanted, store, server)
-        settings = ColdSettings() if store is None else store.settings.cold
-        with closing(Place(location, Path(), settings).shared(NullMetrics(), sweeps=False)) as storage:
+        place, name = _of_url(wanted, store, server)
+        with closing(place.shared(NullMetrics(), sweeps=False)) as storage:
             yield storage, name
     elif wanted.startswith(_HERE) or (store is None and Path(wanted).exists()):
         root, name = _of_file(Path(wanted))
@@ -82,7 +70,7 @@ def _opened(wanted: str, store: Store | None, server: Server) -> Iterator[tuple[
         yield store.storage_of(location_id), wanted
 
 
-def _of_url(url: str, store: Store | None, server: Server) -> tuple[LocationRecord, str]:
+def _of_url(url: str, store: Store | None, server: Server) -> tuple[Place, str]:
     """Split a URL of an object into a place and the object's name there, as tierfs or Pulsar would name it."""
     scheme, _, rest = url.partition(_URL)
     bucket, _, key = rest.partition("/")
@@ -90,19 +78,12 @@ def _of_url(url: str, store: Store | None, server: Server) -> tuple[LocationReco
         raise InvalidRequest(f"{printable(url)} is not the URL of an object", remedy=f"write {scheme}{_URL}BUCKET/KEY")
     name = object_headers.known_suffix(key) or key.rpartition("/")[2]
     prefix = key.removesuffix(name).removesuffix("/")
-    place = f"{scheme}{_URL}{bucket}/{prefix}".removesuffix("/")
+    above = f"{scheme}{_URL}{bucket}/{prefix}".removesuffix("/")
     own = None if store is None else store.cold_location
-    if own is not None and server == Server() and f"{place}/".startswith(f"{own.url}/"):
+    if own is not None and server == USUAL and f"{above}/".startswith(f"{own.url}/"):
         server = Server(own.endpoint_url, own.region, own.profile)
-    location = LocationRecord(
-        id=LocationId(0),
-        url=place,
-        endpoint_url=server.endpoint_url or "",
-        region=server.region or "",
-        profile=server.profile or "",
-        writable=False,
-    )
-    return location, name
+    settings = ColdSettings() if store is None else store.settings.cold
+    return Place.foreign(above, server, settings), name
 
 
 def _of_file(file: Path) -> tuple[Path, str]:

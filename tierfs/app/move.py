@@ -51,33 +51,37 @@ class TierMoved:
     """Objects that were damaged or missing before, and are so still."""
 
 
-def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMoved:
+def place_to(store: Store, wanted: Mapping[str, str]) -> Place:
+    """Return the place that a move goes to, by the parts in which it differs. Raises NoColdTier, InvalidRequest."""
+    return store.place_of(place_change.of_store(store.metadata, "move")).changed(wanted)
+
+
+def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
     """Move the cold tier to another place. Raises InvalidRequest for the present one under any name, and in a replica.
 
     Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
     in a store that may not change, and what the storages raise; then the cold tier is where it was.
     """
-    before = place_change.of_store(store.metadata, "move")
+    before = store.place_of(place_change.of_store(store.metadata, "move"))
     with store.metadata.read() as txn:
         store_ownership.require_owner(txn.store)
-    after = place_change.moved(before, wanted)
-    if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
-        raise InvalidRequest(f"the cold tier is already at {policies.told(before)}")
+    if place.has_same_address(before):
+        raise InvalidRequest(f"the cold tier is already at {policies.told(before.record)}")
     with place_change.changing(store.paths, store.clock):
         with ExitStack() as stack:
-            bare = stack.enter_context(closing(_connected(store, after)))
-            is_marked = _is_marked(store, after, bare)
+            bare = stack.enter_context(closing(_connected(place)))
+            is_marked = _is_marked(store, place, bare)
             trace = stack.enter_context(probe.trace(bare))
-            if trace.is_at(store.storage_of(before.id)):
-                raise _same_place(before, after)
+            if trace.is_at(store.storage_of(before.record.id)):
+                raise _same_place(before, place)
             with store.metadata.read() as txn:
                 record = txn.store
             if not is_marked:
                 store_mark.write_mark(bare, store_mark.mark_of(record))
-            left.begin_moving(bare, left.of_place(before, 0, record.store_id, store.clock.now_ms()))
-            after = Place(after, store.path, store.settings.cold).probed(bare).record
-            target = stack.enter_context(closing(store.connect_to(after)))
-            moving = _Moving(store, before, target, report, trace)
+            left.begin_moving(bare, left.of_place(before.record, 0, record.store_id, store.clock.now_ms()))
+            place = place.probed(bare)
+            target = stack.enter_context(closing(place.shared(store.metrics, sweeps=False)))
+            moving = _Moving(store, before.record.id, target, report, trace)
             try:
                 moving.copy()
             except InvalidRequest:
@@ -87,18 +91,18 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
                         bare.delete(MARK_NAME)
                 raise
             damaged = moving.prove()
-        perform(store, SWITCH, "", {PLACE: LOCATIONS.codec.encode(after).hex()}, report)
-    return TierMoved(before, after, moving.copied, tuple(damaged))
+        perform(store, SWITCH, "", {PLACE: LOCATIONS.codec.encode(place.record).hex()}, report)
+    return TierMoved(before.record, place.record, moving.copied, tuple(damaged))
 
 
-def _connected(store: Store, after: LocationRecord) -> ChunkStorage:
+def _connected(place: Place) -> ChunkStorage:
     try:
-        return place_change.connected(after, store.path, store.settings.cold)
+        return place_change.connected(place)
     except NotFound as exc:
         raise NotFound(str(exc), remedy="create the directory, or mount its disk, first") from exc
 
 
-def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
+def _is_marked(store: Store, place: Place, bare: ChunkStorage) -> bool:
     """Return whether the new place is marked as this store's; nothing is written to it.
 
     Raises AlreadyExists where another store is, or its parts.
@@ -107,14 +111,14 @@ def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
     if marked == store.metadata.store_id:
         return True
     if marked is not None or next(bare.list(JOURNAL_PREFIX), None) is not None:
-        raise holds_a_store(after)
-    refuse_nested(after, store.path, bare, store.settings.cold)
+        raise holds_a_store(place)
+    refuse_nested(place, bare)
     return False
 
 
-def _same_place(before: LocationRecord, after: LocationRecord) -> InvalidRequest:
+def _same_place(before: Place, place: Place) -> InvalidRequest:
     return InvalidRequest(
-        f"{policies.told(after)} is the same place as {policies.told(before)}, under another address",
+        f"{policies.told(place.record)} is the same place as {policies.told(before.record)}, under another address",
         remedy="choose another place; to change only the address: tierfs config cold.url=...",
     )
 
@@ -123,12 +127,12 @@ class _Moving:
     """The copy of one cold tier, and its proof."""
 
     def __init__(
-        self, store: Store, before: LocationRecord, target: ChunkStorage, report: OnProgress, trace: Trace
+        self, store: Store, before: LocationId, target: ChunkStorage, report: OnProgress, trace: Trace
     ) -> None:
         self._store = store
-        self._origin = store.storage_of(before.id)
+        self._origin = store.storage_of(before)
         self._target = target
-        self._location_id = before.id
+        self._location_id = before
         with store.metadata.read() as txn:
             cold_bytes = 0 if txn.sums is None else txn.sums.cold_bytes
         self._copy = TierCopy(self._origin, target, Meter(report, cold_bytes, noun="object"), trace)

@@ -14,14 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from tierfs.app.recovery.replica import Follower, Refreshed, create_replica
-from tierfs.app.setup.create import ColdChoice
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import InvalidRequest, PermissionDenied
-from tierfs.engine.chunkstore.place import FILE_SCHEME
-from tierfs.engine.chunkstore.s3.location import S3_SCHEME
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.journal import store_mark
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.holder import lock
@@ -49,7 +47,7 @@ def follower_of(store: Store) -> Follower:
     """Make what keeps a replica up to date, connected as the settings say now."""
     location = store.cold_location
     assert location is not None
-    return Follower(store.metadata, store.storage_of(location.id), location)
+    return Follower(store.metadata, store.storage_of(location.id), store.place_of(location))
 
 
 def refresh_source(store: Store) -> None:
@@ -62,19 +60,18 @@ def refresh_source(store: Store) -> None:
             refresh(store)
 
 
-def open_replica(url: str, *, endpoint_url: str | None, region: str | None, profile: str | None) -> Store:
-    """Open the replica of a bucket on this machine, brought up to date; it is made where there is none."""
-    choice = _choice(url, endpoint_url, region, profile)
-    path = _replica_path(choice)
+def open_replica(place: Place) -> Store:
+    """Open the replica of a place on this machine, brought up to date; it is made where there is none."""
+    path = _replica_path(place)
     if not StorePaths(path).settings.is_file():
-        _create(path, choice)
+        _create(path, place)
         return open_store(path)
     store = open_store(path)
     try:
         if _is_of_another_store(store):
             store.close()
             shutil.rmtree(path)
-            _create(path, choice)
+            _create(path, place)
             return open_store(path)
         refresh_source(store)
     except BaseException:
@@ -90,20 +87,11 @@ def _is_of_another_store(store: Store) -> bool:
     return there not in (None, store.metadata.store_id)
 
 
-def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:
-    scheme, _, rest = url.partition("://")
-    if scheme == S3_SCHEME:
-        return ColdChoice(bucket_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
-    if f"{scheme}:" == FILE_SCHEME and rest.startswith("/"):
-        return ColdChoice(cold_dir=Path(rest))
-    return ColdChoice(cold_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
-
-
-def _create(path: Path, choice: ColdChoice) -> None:
+def _create(path: Path, place: Place) -> None:
     """Make the replica beside its place and move it there: of two processes one is first, and both may use it."""
     making = path.with_name(f"{path.name}.{new_id()}")
     try:
-        create_replica(making, choice, lambda _: None)
+        create_replica(making, place, lambda _: None)
         try:
             making.rename(path)
         except OSError:
@@ -113,11 +101,10 @@ def _create(path: Path, choice: ColdChoice) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def _replica_path(choice: ColdChoice) -> Path:
-    place: tuple[object, ...] = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
-    if choice.cold_url is not None:
-        place = (choice.cold_url, *place)
-    key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
+def _replica_path(place: Place) -> Path:
+    record = place.record
+    address = (record.url, record.endpoint_url, record.region, record.profile)
+    key = hashlib.sha256(repr(address).encode()).hexdigest()[:_KEY_DIGITS]
     root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.geteuid()}"
     try:
         osio.private_directory(root)

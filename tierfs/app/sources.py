@@ -38,8 +38,9 @@ def open_source(
     if "://" not in where:
         return open_store(Path(where))
     from tierfs.app import replica
+    from tierfs.engine.chunkstore.place import Place, Server
 
-    return replica.open_replica(where, endpoint_url=endpoint_url, region=region, profile=profile)
+    return replica.open_replica(Place.parsed(where, Server(endpoint_url or "", region or "", profile or "")))
 
 
 def split_url(text: str) -> tuple[str | None, str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tierfs.app.setup.locations import Locations
     from tierfs.base.system.prometheus import Metrics
     from tierfs.engine.chunkstore.located import LocatedStorage
+    from tierfs.engine.chunkstore.place import Place
     from tierfs.engine.chunkstore.protocol import ChunkStorage
     from tierfs.engine.journal.owner_watch import OwnerWatch
     from tierfs.engine.journal.publish import Publisher
@@ -276,11 +277,15 @@ class Store:
     ) -> None:
         self.close()
 
-    def connect_to(self, place: LocationRecord) -> ChunkStorage:
-        """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
+    def place_of(self, location: LocationRecord) -> Place:
+        """Return the place that a record is of, with the settings of this process now."""
         from tierfs.engine.chunkstore.place import Place
 
-        return Place(place, self.path, self._cold_settings).shared(self.metrics, sweeps=False)
+        return Place(location, self.path, self._cold_settings)
+
+    def connect_to(self, location: LocationRecord) -> ChunkStorage:
+        """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
+        return self.place_of(location).shared(self.metrics, sweeps=False)
 
     @property
     def cold_location_id(self) -> LocationId | None:

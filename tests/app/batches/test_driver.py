@@ -21,10 +21,11 @@ from tierfs.app import store as app
 from tierfs.app.batches import driver
 from tierfs.app.batches.executor import Acknowledge, WriteJob
 from tierfs.app.batches.job import Written
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.upkeep.holder import lock
@@ -34,7 +35,7 @@ LARGE = os.urandom(MIB) * 20
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 
@@ -42,8 +43,8 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 @pytest.fixture
 def s3_store(tmp_path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
     endpoint, bucket = rgw_bucket
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    init_store(tmp_path / "store", choice)
+    place = Place.parsed(f"s3://{bucket}/p", Server(endpoint.endpoint_url))
+    init_store(tmp_path / "store", place)
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 

@@ -9,7 +9,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
 from tierfs.app.follow.follower import LogFollower
 from tierfs.app.follow.sources import sources_of
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.engine.metadata import directories
 
@@ -44,7 +44,7 @@ class Following:
         self._store: Store | None = None
         self._follower: LogFollower | None = None
         if not (path / "store").exists():
-            init_store(path / "store", ColdChoice(), self.clock)
+            init_store(path / "store", clock=self.clock)
 
     @property
     def store(self) -> Store:

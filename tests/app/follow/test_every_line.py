@@ -15,7 +15,7 @@ from tierfs.app.follow import follower
 from tierfs.app.follow.follower import LogFollower
 from tierfs.app.follow.sources import sources_of
 from tierfs.app.room import InLog
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import ByteRange
@@ -43,7 +43,7 @@ class World:
         self._store: Store | None = None
         self._follower: LogFollower | None = None
         self._dies_after: int | None = None
-        init_store(path / "store", ColdChoice(), self.clock)
+        init_store(path / "store", clock=self.clock)
         monkeypatch.setattr(follower, "append_all", self._append_all)
 
     def _append_all(self, appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:

@@ -23,22 +23,21 @@ def store(tmp_path: Path) -> Path:
 
 def test_a_first_place_that_was_claimed_and_not_recorded_is_taken_up(store: Path, tmp_path: Path) -> None:
     """The journal is there, and the store does not know yet."""
-    from tierfs.app.setup import create, place
+    from tierfs.app.setup import create, place_change
     from tierfs.app.store import open_store
     from tierfs.base.options.config import ColdSettings
-    from tierfs.base.words.types import LocationId
-    from tierfs.engine.metadata.records import LocationRecord
+    from tierfs.engine.chunkstore.place import Place
 
-    location = LocationRecord(id=LocationId(1), url=f"file:{tmp_path / 'cold'}")
+    place = Place.in_directory(tmp_path / "cold").of_store(store)
     with open_store(store) as opened:
-        storage = create.claimable(location, opened.paths)
-        create.claim(opened.metadata, location, storage)
+        storage = create.claimable(place)
+        create.claim(opened.metadata, place, storage)
         storage.close()
         other = tmp_path / "other"
         other.mkdir()
         with pytest.raises(Exception, match="published slot"):
-            place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(other)})
-        place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(tmp_path / "cold")})
+            place_change.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(other)})
+        place_change.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(tmp_path / "cold")})
     tierfs("-q", "offload", store=store)
     assert tierfs("check", store=store).out.endswith("clean\n")
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
-from tests.stores import LOCATION, TestStore, quiet
+from tests.stores import IN_MEMORY, TestStore, quiet
 from tierfs.app.recovery import recover
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.base.options.config import OffloadSettings
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.tiering.ledgers.entry_rows import EntryRows
 
 
@@ -34,8 +33,7 @@ class Recovered:
 def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     """Recover from `cold` into `path`; every invariant is checked."""
     path.mkdir()
-    location = LocationRecord(id=LOCATION, url="memory:")
-    rebuilt = recover.owned(path / "metadata", cold, location, ManualClock(), quiet)
+    rebuilt = recover.owned(path / "metadata", cold, IN_MEMORY, ManualClock(), quiet)
     metadata = rebuilt.metadata
     store = TestStore.around(path, metadata, cold, OffloadSettings())
     try:

@@ -14,10 +14,10 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.stores import quiet
 from tierfs.app.recovery import from_objects, inventory
-from tierfs.app.setup.create import ColdChoice
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import PermissionDenied, Unavailable
 from tierfs.base.words.types import LocationId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import LocationRecord
@@ -104,6 +104,6 @@ def test_a_listing_that_fails_at_the_end_keeps_the_store(
         raise failure
 
     monkeypatch.setattr(inventory, "names_now", fail)
-    done = from_objects.recover_from_objects(tmp_path / "new", ColdChoice(cold_dir=cold), quiet, lambda _: None)
+    done = from_objects.recover_from_objects(tmp_path / "new", Place.in_directory(cold), quiet, lambda _: None)
     assert [warning for warning in done.warnings if told in warning]
     assert tierfs("cat", "a/s", store=tmp_path / "new").out == DATA.decode(errors="replace")

@@ -24,10 +24,11 @@ from tests.upkeep.check.checked import append, fsck, read, read_metadata_here
 from tierfs.app.fsck import verify
 from tierfs.app.recovery.from_objects import recover_from_objects
 from tierfs.app.recovery.recover import recover_store
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.upkeep.check.findings import Kind, Severity
@@ -82,12 +83,12 @@ class Origin:
     """A store all of whose bytes are in its cold tier, and nowhere else."""
 
     store: Path
-    choice: ColdChoice
+    place: Place
 
 
-def made(store: Path, choice: ColdChoice) -> Origin:
+def made(store: Path, place: Place) -> Origin:
     """Objects of several parts, and one that small segments share."""
-    init_store(store, choice)
+    init_store(store, place)
     with open_store(store) as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)})
@@ -97,7 +98,7 @@ def made(store: Path, choice: ColdChoice) -> Origin:
         verbs.evict(opened)
         with opened.metadata.read() as txn:
             assert sum(holder.packed for _, holder in txn.scan(OBJECTS)) == 2, "the small ones share an object"
-    return Origin(store, choice)
+    return Origin(store, place)
 
 
 def assert_reads(store: Store) -> None:
@@ -124,17 +125,17 @@ def assert_drill(origin: Origin) -> None:
     assert [one for one in fsck(origin.store, repair=True)[0] if one.finding.kind is Kind.ETAGS] == []
 
 
-def assert_recovers(path: Path, choice: ColdChoice) -> None:
+def assert_recovers(path: Path, place: Place) -> None:
     """After the total loss of the host the copy is enough: from its journal, and then from names and bytes alone."""
-    report = recover_store(path / "journal", choice, quiet)
+    report = recover_store(path / "journal", place, quiet)
     assert (report.segments, report.incomplete) == (len(DATA), ())
     with open_store(path / "journal") as store:
         assert_reads(store)
-    assert_rebuilds(path, choice)
+    assert_rebuilds(path, place)
 
 
-def assert_rebuilds(path: Path, choice: ColdChoice) -> None:
-    report = recover_from_objects(path / "objects", choice, quiet, lambda _: None)
+def assert_rebuilds(path: Path, place: Place) -> None:
+    report = recover_from_objects(path / "objects", place, quiet, lambda _: None)
     assert (report.left, report.unproven) == ((), ())
     with open_store(path / "objects") as store:
         assert_reads(store)
@@ -145,7 +146,7 @@ def assert_rebuilds(path: Path, choice: ColdChoice) -> None:
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
     path = tmp_path_factory.mktemp("origin")
     (path / "cold").mkdir()
-    return made(path / "store", ColdChoice(cold_dir=path / "cold"))
+    return made(path / "store", Place.in_directory(path / "cold"))
 
 
 @contextmanager
@@ -163,10 +164,11 @@ def copied(cold: Path, tool: Callable[[Path, Path], None]) -> Iterator[None]:
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
 def test_a_directory_restored_from_a_copy(origin: Origin, tool: Callable[[Path, Path], None], tmp_path: Path) -> None:
-    assert origin.choice.cold_dir is not None
+    cold = origin.place.directory
+    assert cold is not None
     store = tmp_path / "store"
     shutil.copytree(origin.store, store)  # its cold tier is named by an absolute path
-    with copied(origin.choice.cold_dir, tool):
+    with copied(cold, tool):
         assert_drill(replace(origin, store=store))
 
 
@@ -210,16 +212,16 @@ def empty(server: S3Endpoint, bucket: str) -> None:
 def test_a_bucket_copied_with_other_parts(server: S3Endpoint, tmp_path: Path) -> None:
     """Copied aside and back: the store reads on; its host lost: it is recovered from the copy."""
     bucket, aside, lost = (server.create_bucket() for _ in range(3))
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
-    origin = made(tmp_path / "store", choice)
+    place = Place.parsed(f"s3://{bucket}/p", Server(server.endpoint_url))
+    origin = made(tmp_path / "store", place)
     copy_bucket(server, bucket, aside)
     empty(server, bucket)
     copy_bucket(server, aside, bucket)
     assert_drill(origin)
-    assert_recovers(tmp_path, replace(choice, bucket_url=f"s3://{aside}/p"))
+    assert_recovers(tmp_path, place.changed({"url": f"s3://{aside}/p"}))
     rclone_bucket(server, bucket, lost)
     (tmp_path / "objects").rename(tmp_path / "before")
-    assert_rebuilds(tmp_path, replace(choice, bucket_url=f"s3://{lost}/p"))
+    assert_rebuilds(tmp_path, place.changed({"url": f"s3://{lost}/p"}))
 
 
 def rclone_bucket(server: S3Endpoint, source: str, target: str) -> None:

@@ -12,7 +12,7 @@ from tests.app.batches.batch_writes import Driver
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
-from tests.stores import LOCATION, TestStore, open_test_store
+from tests.stores import IN_MEMORY, LOCATION, TestStore, open_test_store
 from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower
@@ -29,7 +29,6 @@ from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.engine.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
 
-HERE = LocationRecord(id=LOCATION, url="memory:")
 ARCHIVE = "file:///archive"
 
 
@@ -44,7 +43,7 @@ def owner(tmp_path: Path) -> Iterator[TestStore]:
 def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     """A replica of the owner's bucket as it is now."""
     path.mkdir()
-    rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
+    rebuilder = Rebuilder(path / "metadata", owner.cold, IN_MEMORY, owner.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(owner.cold)).metadata
     replica_rows.become_replica(metadata)
     store = TestStore.around(path, metadata, owner.cold, owner.settings)
@@ -55,7 +54,7 @@ def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
 
 
 def follower(store: TestStore) -> Follower:
-    return Follower(store.metadata, store.cold, HERE)
+    return Follower(store.metadata, store.cold, IN_MEMORY)
 
 
 def segments(store: TestStore) -> dict[str, SegmentRecord]:
@@ -237,7 +236,10 @@ def test_a_replica_that_starts_over_knows_the_places_adopted_meanwhile(owner: Te
             owner.cold_work().checkpointer.checkpoint()
         assert follower(store).refresh().started_over
         with store.metadata.read() as txn:
-            assert {row.id: row.url for _, row in txn.scan(LOCATIONS)} == {LOCATION: HERE.url, adopted.id: ARCHIVE}
+            assert {row.id: row.url for _, row in txn.scan(LOCATIONS)} == {
+                LOCATION: IN_MEMORY.record.url,
+                adopted.id: ARCHIVE,
+            }
 
 
 def listing(slots: list[int], checkpoints: list[int]) -> JournalListing:
@@ -318,6 +320,6 @@ def test_a_replica_that_starts_over_takes_no_other_stores_journal(owner: TestSto
             other.offload()
             other.cold_work().checkpointer.checkpoint()
         with pytest.raises(DataLoss, match="the journal is another store's"):
-            Follower(store.metadata, other.cold, HERE).refresh()
+            Follower(store.metadata, other.cold, IN_MEMORY).refresh()
         assert shown(store) == before
         assert not list(store.path.glob("metadata.*"))

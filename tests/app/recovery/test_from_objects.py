@@ -16,7 +16,7 @@ from tests.doubles.gathering import Gathering
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.engine.journal.replaying import check_store
-from tests.stores import LOCATION, TestStore, open_test_store, quiet
+from tests.stores import IN_MEMORY, TestStore, open_test_store, quiet
 from tests.upkeep.check.looking import deep_findings
 from tierfs.app.recovery import from_objects, inventory, ledgers
 from tierfs.app.recovery.from_objects import Rebuilding, RebuiltStore
@@ -30,7 +30,6 @@ from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import reader
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.segments import stat
@@ -91,7 +90,7 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     offloaded = ledgers.find(cold, found.store_id, found.left)
     past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
     with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
-        rebuilding = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet)
+        rebuilding = Rebuilding(metadata, cold, IN_MEMORY, quiet)
         made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
         rebuilding.own()
         with metadata.read() as txn:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.app.recovery.recovering import lose_journal, recovered
-from tests.app.recovery.test_follow import HERE, following
+from tests.app.recovery.test_follow import following
 from tests.app.recovery.test_from_objects import rebuilt
 from tests.app.recovery.test_recover import checkpoint, damage
 from tests.copied import copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.engine.journal.replaying import forge
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
-from tests.stores import TestStore
+from tests.stores import IN_MEMORY, TestStore
 from tests.upkeep.check.looking import cold_findings, findings
 from tests.upkeep.check.test_mender import mended
 from tierfs.app.recovery.replica import Follower
@@ -45,7 +45,7 @@ def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore
     with following(store, tmp_path / "replica") as replica:
         name = new_ledger(store, [b""] * 5000)
         store.settle()
-        Follower(replica.metadata, store.cold, HERE).refresh()
+        Follower(replica.metadata, store.cold, IN_MEMORY).refresh()
         with recovered(tmp_path / "new", store.cold) as found:
             for reader in (replica, found.store):
                 with reader.metadata.read() as txn:
@@ -62,7 +62,7 @@ def test_a_claim_of_empty_entries_writes_nothing(store: TestStore, tmp_path: Pat
         name = forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
         assert store.cold.stat(name).length_bytes < 200
         size_bytes = (replica.path / "metadata" / "data.mdb").stat().st_size
-        Follower(replica.metadata, store.cold, HERE).refresh()
+        Follower(replica.metadata, store.cold, IN_MEMORY).refresh()
         assert (replica.path / "metadata" / "data.mdb").stat().st_size - size_bytes < 200_000
         with replica.metadata.read() as txn:
             assert entries.count(txn, SegmentId(900)) == count
@@ -92,7 +92,7 @@ def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_pat
     cold = store.cold = ScriptedStorage(store.cold)
     store.cold_work().publish()
     with following(store, tmp_path / "replica") as replica:
-        follower = Follower(replica.metadata, cold, HERE)
+        follower = Follower(replica.metadata, cold, IN_MEMORY)
         name = new_ledger(store, PAYLOADS)
         offload(store, name)
         cold.fail("stat", Unavailable("away"))
@@ -107,7 +107,7 @@ def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_pat
 def test_a_replica_that_starts_over_has_all_entries(store: TestStore, tmp_path: Path) -> None:
     store.cold_work().publish()
     with following(store, tmp_path / "replica") as replica:
-        follower = Follower(replica.metadata, store.cold, HERE)
+        follower = Follower(replica.metadata, store.cold, IN_MEMORY)
         names = [new_ledger(store, PAYLOADS) for _ in range(2)]
         for name in names:
             offload(store, name)

@@ -14,11 +14,11 @@ from tests.stores import TestStore, open_test_store, quiet
 from tierfs.app.recovery.from_objects import recover_from_objects
 from tierfs.app.recovery.recover import recover_store
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.create import ColdChoice
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import Fenced, StorageFull
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 
 LOST_RACES = 20
@@ -95,9 +95,9 @@ def directory_owner(tmp_path: Path) -> Iterator[TestStore]:
         yield store
 
 
-RECOVERIES: dict[str, Callable[[Path, ColdChoice], object]] = {
-    "journal": lambda path, choice: recover_store(path, choice, quiet),
-    "objects": lambda path, choice: recover_from_objects(path, choice, quiet, lambda _: None),
+RECOVERIES: dict[str, Callable[[Path, Place], object]] = {
+    "journal": lambda path, place: recover_store(path, place, quiet),
+    "objects": lambda path, place: recover_from_objects(path, place, quiet, lambda _: None),
 }
 
 
@@ -111,7 +111,7 @@ def test_work_on_this_disk_that_fails_takes_nothing(
     monkeypatch.setattr(store_directory, "create_files", full)
     before = journal_of(directory_owner)
     with pytest.raises(StorageFull):
-        RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))
+        RECOVERIES[source](tmp_path / "new", Place.in_directory(tmp_path / "cold"))
     assert not (tmp_path / "new").exists()
     assert journal_of(directory_owner) == before
     directory_owner.append("s", b"efgh")
@@ -123,17 +123,17 @@ def journal_of(store: TestStore) -> dict[str, bytes]:
 
 
 def test_an_owner_that_writes_while_its_objects_are_read_is_told_of(directory_owner: TestStore, tmp_path: Path) -> None:
-    choice = ColdChoice(cold_dir=tmp_path / "cold")
+    place = Place.in_directory(tmp_path / "cold")
 
     def write_once(_: Progress) -> None:
         if directory_owner.segment("s").length == 4:
             directory_owner.append("s", b"efgh")
             directory_owner.offload()
 
-    found = recover_from_objects(tmp_path / "new", choice, write_once, lambda _: None)
+    found = recover_from_objects(tmp_path / "new", place, write_once, lambda _: None)
     assert "another host used the bucket, and can now only read it" in found.warnings[0]
     with pytest.raises(Fenced):
         directory_owner.append("s", b"ijkl"), directory_owner.offload()
-    again = recover_from_objects(tmp_path / "again", choice, quiet, lambda _: None)
+    again = recover_from_objects(tmp_path / "again", place, quiet, lambda _: None)
     assert not [warning for warning in again.warnings if "alive" in warning]
     assert [one.length for one in again.rebuilt] == [8]

@@ -15,7 +15,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import kernels_page_cache
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system import os_errors, osio
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.engine.metadata.store import MetadataStore
@@ -24,7 +24,7 @@ from tierfs.engine.metadata.store import MetadataStore
 def test_a_new_store_lasts_with_all_directories_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = synced(monkeypatch)
     root = tmp_path / "a" / "b" / "store"
-    init_store(root, ColdChoice())
+    init_store(root)
     above = {tmp_path, tmp_path / "a", tmp_path / "a" / "b"}
     within = {root, root / "metadata", root / "chunks.new"}  # chunks, before it has its name
     assert {str(path) for path in above | within} <= set(done)
@@ -37,7 +37,7 @@ def test_new_metadata_last_with_their_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_loaded_metadata_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as store:
         dump_store(store, str(tmp_path / "dump"))
     done = synced(monkeypatch)

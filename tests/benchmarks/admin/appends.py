@@ -23,7 +23,7 @@ from tests.benchmarks.measuring import cpu_seconds
 from tests.benchmarks.writing.small_appends import MEASURED_S, WARM_S, Load, limit, rate, writers_of
 from tests.faces.admin.conftest import dialled
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.upkeep.holder import lock
 
@@ -52,7 +52,7 @@ def bench_admin_appends(directory: Path, repetitions: int) -> str:
     """Return a table of appends per second; what each turn compares runs one after the other."""
     path, load, figures = directory / "admin", Load(CLIENTS, 1), Figures()
     data = [os.urandom(APPEND_BYTES)]
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     for turn in range(repetitions):
         figures.limits.append(limit(directory / f"limit-admin-{turn}", load, data))
         with app.open_store(path) as store, writers_of(store, load, turn) as writers:

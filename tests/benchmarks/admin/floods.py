@@ -24,7 +24,7 @@ from tests.benchmarks.measuring import GIB, cpu_seconds, store_served
 from tests.benchmarks.workloads import dd
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
 
 READ_BYTES = GIB // 4
@@ -46,7 +46,7 @@ _DRIP_S = 0.1
 def bench_floods(directory: Path, repetitions: int) -> str:
     """Return a table of the rates of reads, and of the processor that the server took."""
     path, mnt = directory / "floods", directory / "mnt"
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     with app.open_store(path) as store:
         fill(store.engine, "s", random_blocks(READ_BYTES))
     port = _free_port()

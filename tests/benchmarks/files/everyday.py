@@ -21,7 +21,7 @@ from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
 from tests.benchmarks.reading.peers import JUICE, version_number
 from tests.servers.endpoint import S3Endpoint
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 
 DIRECTORIES = 50
 FILES = 100
@@ -107,7 +107,7 @@ def bench_evicted(path: Path, endpoint: S3Endpoint, repetitions: int) -> Iterato
 def _subjects(path: Path, source: Path) -> list[_Subject]:
     """Make a copy of the files for each subject."""
     scratch, mnt = path.parent, path.parent / "mnt"
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     for name, option in (("open", "--open"), ("sealed", "--seal")):
         _tierfs(path, "ingest", source, "--into", name, option)
 

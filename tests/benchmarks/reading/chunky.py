@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.bytes.checksum import block_crcs, crc32c
 from tierfs.base.words.types import CRC_BLOCK_BYTES, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import checksums, tables
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
@@ -39,8 +40,8 @@ def build(
 ) -> None:
     """A store at `path` whose only segment is this one; a chunk has at most CHUNK_BYTES."""
     content = _CONTENT[:chunk_bytes]
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
-    init_store(path, choice)
+    place = Place.parsed(f"s3://{bucket}/{_PREFIX}", Server(endpoint.endpoint_url))
+    init_store(path, place)
     # Else the mount would join the chunks while they are read.
     settings = path / "store.toml"
     settings.write_text(settings.read_text().replace("[offload]", "[offload]\nconsolidate_chunks = 0"))

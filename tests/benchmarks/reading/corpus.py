@@ -18,8 +18,9 @@ from tests.benchmarks.reading.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place, Server
 
 PIECE_BYTES = MIB
 PREFIX = "store"
@@ -123,8 +124,8 @@ class Corpus:
 
 def build(corpus: Corpus, peers: Sequence[Peer], site: Site, mountpoint: Path) -> None:
     """Write everything; the local copies are gone afterwards."""
-    choice = ColdChoice(bucket_url=f"s3://{corpus.bucket}/{PREFIX}", endpoint_url=corpus.endpoint.endpoint_url)
-    init_store(corpus.store, choice)
+    place = Place.parsed(f"s3://{corpus.bucket}/{PREFIX}", Server(corpus.endpoint.endpoint_url))
+    init_store(corpus.store, place)
     fill_cold(corpus.store, (WARM_FILE, *corpus.large, *corpus.small))
     source = site.scratch / "source"
     source.mkdir()

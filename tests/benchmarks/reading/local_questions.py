@@ -11,7 +11,7 @@ from tests.benchmarks.reading.corpus import File, fill_store
 from tests.benchmarks.reading.figures import Sample
 from tests.benchmarks.reading.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
 from tests.benchmarks.workloads import dd
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 
 _NULL = "null pyfuse3 filesystem"
 _FILE_OF = {_NULL: "null"}
@@ -32,7 +32,7 @@ class LocalQuestions:
 
     def build(self) -> None:
         """Write the segment."""
-        init_store(self.store, ColdChoice(none=True))
+        init_store(self.store, None)
         fill_store(self.store, [self.file])
 
     def first_read(self) -> Question:

@@ -19,7 +19,7 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
 from tierfs.faces.fsspec import TierfsFileSystem
 
@@ -35,7 +35,7 @@ Open = Callable[[], IO[bytes]]
 def bench_by_url(directory: Path, repetitions: int) -> str:
     """Bytes in the page cache: what a call costs."""
     path, plain = directory / "url", directory / "plain"
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     with app.open_store(path) as store:
         fill(store.engine, "s", random_blocks(SIZE_BYTES))
     plain.write_bytes(BLOCK * (SIZE_BYTES // len(BLOCK)))

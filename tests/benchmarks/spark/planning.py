@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, SegmentStatus
 from tierfs.pipeline.spark.options import ReadOptions
 from tierfs.pipeline.spark.planning import plan_read
@@ -22,7 +22,7 @@ _CRCS = [0x12345678] * (CHUNK_BYTES // CRC_BLOCK_BYTES)
 
 def build(path: Path) -> None:
     """A store of cold segments in chunks that no object backs, with all their checksums."""
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as store:
         for number in range(SEGMENTS_COUNT):
             with store.metadata.write() as txn:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tests import spark_processes
 from tests.benchmarks.measuring import compared, seconds
 from tests.benchmarks.spark.session import session
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.pipeline.spark.source import TierfsDataSource
 
 SEGMENTS = 10_000
@@ -32,7 +32,7 @@ def bench_spark_small(directory: Path, repetitions: int) -> str:
     """Markdown: three parts, of one run."""
     path, files = directory / "small", directory / "files"
     size_bytes = _make(files)
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     ingest = [sys.executable, "-m", "tierfs", "-q", "--store", str(path), "ingest", str(files), "--into", "d"]
     subprocess.run(ingest, check=True)
     parts = [_processes(directory, path, repetitions), _planned(path, repetitions)]

@@ -11,9 +11,10 @@ from pathlib import Path
 from tests.benchmarks.raw import boto3_client
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import AckSettings
 from tierfs.base.words.types import Ack
+from tierfs.engine.chunkstore.place import Place, Server
 
 THREADS = 64
 APPEND_BYTES = 1024
@@ -75,7 +76,7 @@ def _put_ms(server: RgwServer, bucket: str) -> float:
 
 
 def _run(path: Path, server: RgwServer, bucket: str, settings: AckSettings) -> Figures:
-    init_store(path, ColdChoice(bucket_url=f"s3://{bucket}/{path.name}", endpoint_url=server.endpoint_url))
+    init_store(path, Place.parsed(f"s3://{bucket}/{path.name}", Server(server.endpoint_url)))
     with app.open_store(path) as store:
         store.settings = replace(store.settings, ack=settings)
         writers = [store.engine.open_writer(f"d/s{number}", ack=Ack.COLD) for number in range(THREADS)]

@@ -18,7 +18,7 @@ from pathlib import Path
 import lmdb
 
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
 from tierfs.engine.segments.writer import SegmentWriter
 
@@ -59,7 +59,7 @@ LOADS = (Load(256, 32), Load(32, 32), Load(32, 1), Load(1, 1))
 
 def bench_small_appends(directory: Path, repetitions: int) -> str:
     """Return a table of appends per second; the limit of each load runs right before it."""
-    init_store(directory / "appends", ColdChoice(none=True))
+    init_store(directory / "appends", None)
     lines = [
         f"### Durable appends of {SMALLEST_BYTES} to {LARGEST_BYTES} bytes",
         "",

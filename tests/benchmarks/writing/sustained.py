@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import cpu_seconds, store_served
 from tests.reality.reference import REFERENCE
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
 from tierfs.engine.metadata import policies
@@ -109,7 +109,7 @@ def _crc_of(path: Path) -> int:
 
 def bench_many_writers(directory: Path) -> str:
     """A thousand segments open for append at once, 4 KiB at a time in turn, in this process."""
-    init_store(directory / "many", ColdChoice(none=True))
+    init_store(directory / "many", None)
     with app.open_store(directory / "many") as store:
         before = resident_bytes("self")
         writers = [store.engine.open_writer(f"m/s{number:04d}") for number in range(MANY)]

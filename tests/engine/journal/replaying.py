@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.doubles.manual_clock import ManualClock
-from tests.stores import LOCATION, TestStore
+from tests.stores import IN_MEMORY, LOCATION, TestStore
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import replay
@@ -15,7 +15,6 @@ from tierfs.engine.journal.names import checkpoint_slot, entry_slot, slot_name
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.metadata import chains, directories, frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -51,7 +50,7 @@ def empty_copy(path: Path, store_id: str, *, replica: bool = False) -> Iterator[
     """Make an empty store that stands before the first slot of the journal."""
     with closing(MetadataStore.create(path, ManualClock(), store_id)) as metadata:
         with metadata.write() as txn:
-            txn.put(LOCATIONS, tables.u32(LOCATION), LocationRecord(id=LOCATION, url="memory:"))
+            txn.put(LOCATIONS, tables.u32(LOCATION), IN_MEMORY.record)
             txn.update_store(cold_location_id=LOCATION, replica=replica)
         yield metadata
 

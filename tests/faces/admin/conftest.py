@@ -22,9 +22,10 @@ from starlette.types import ASGIApp
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.system.store_paths import StorePaths
+from tierfs.engine.chunkstore.place import Place
 from tierfs.faces.admin import client, listen
 from tierfs.faces.admin.guard import Admission
 from tierfs.upkeep.holder import lock
@@ -148,7 +149,7 @@ def serving(path: Path, others: str = "", **settings: object) -> Iterator[Served
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", Place.in_directory(tmp_path / "cold"))
     return tmp_path / "store"
 
 

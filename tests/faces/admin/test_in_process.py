@@ -20,7 +20,7 @@ from tests.faces.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
 from tierfs.app.connection import CONNECTIONS, StorePlace
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.words.errors import PermissionDenied, Unavailable
 from tierfs.faces.admin import appends, client, listen
@@ -179,7 +179,7 @@ def test_clients_that_come_back_share_a_group(monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_who_is_told_that_it_serves_may_end_it_at_once(tmp_path: Path) -> None:
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     too_early: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: too_early.append(number))
     try:

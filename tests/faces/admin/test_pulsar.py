@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.commands import tierfs
 from tests.faces.admin.conftest import Served, serving
 from tierfs.app.setup import theirs
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.types import MIB, LocationId, ReadPriority
@@ -229,7 +229,7 @@ def test_what_is_wrong_is_answered_with_a_reason(served: Served) -> None:
 
 
 def test_a_store_without_a_cold_tier_says_so(tmp_path: Path) -> None:
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     make_ledger(tmp_path / "store", "a/n/t", 1)
     with serving(tmp_path / "store") as served:
         got = served.ask("PUT", "/admin/v2/persistent/a/n/t/offload", b'{"ledgerId": 1, "entryId": 0}')

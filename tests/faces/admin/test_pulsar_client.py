@@ -16,7 +16,8 @@ from tests.mount.waiting import eventually
 from tests.servers.gate import gate_to
 from tests.servers.hdfs_server import missing_tools
 from tests.servers.rgw import free_ports
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
+from tierfs.engine.chunkstore.place import Place, Server
 
 TOPIC = "persistent://public/default/topic"
 NAMESPACE = "public/default"
@@ -64,8 +65,8 @@ def test_an_offload_by_size_with_its_status(tool: PulsarAdmin, rgw_bucket: Bucke
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
     with gate_to(endpoint.endpoint_url) as gate:
-        choice = ColdChoice(bucket_url=f"s3://{bucket}", endpoint_url=gate.url, region=endpoint.region)
-        init_store(path, choice)
+        place = Place.parsed(f"s3://{bucket}", Server(gate.url, endpoint.region))
+        init_store(path, place)
         make_topic(path, (1000, 1000, 500))
         with running(tool, path) as (run, _):
             stats = run(f"topics stats-internal {TOPIC}").json

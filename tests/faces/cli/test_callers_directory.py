@@ -15,7 +15,7 @@ from tests import verbs
 from tests.commands import Done, tierfs
 from tests.forked import REAL_DAEMONS
 from tests.pipeline.spark.conftest import SETTINGS
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.system.places import mounts
 
@@ -32,7 +32,7 @@ NAMES = ("json", "lmdb", "tierfs", "trio", "signal", "array", "sitecustomize")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     tierfs("append", "s", store=tmp_path / "store", stdin=b"x" * 1000)
     return tmp_path / "store"
 

@@ -23,7 +23,7 @@ from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
 from tests.reality.reference import reference
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.bytes.progress import Progress, unseen
 from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY
@@ -47,7 +47,7 @@ def switch_on(store: Path, slots: int = 1000, *settings: str) -> None:
 def store(tmp_path: Path) -> Path:
     """A store with its cache on, and segments in objects of 1 MiB: `d/one` and `d/two` cold, `local` not."""
     path = tmp_path / "store"
-    init_store(path, ColdChoice())
+    init_store(path)
     switch_on(path)
     with app.open_store(path) as opened:
         with opened.metadata.write() as txn:

@@ -10,8 +10,9 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import ROOT_DIRECTORY
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import policies
 from tierfs.faces.fsspec import TierfsFileSystem
 
@@ -23,7 +24,7 @@ CHUNK_BYTES = 100_000
 def store(tmp_path: Path) -> Iterator[app.Store]:
     """Its cold tier is a directory, and bytes move when a test says so."""
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", Place.in_directory(tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(CHUNK_BYTES), "object_bytes": str(3 * CHUNK_BYTES)}

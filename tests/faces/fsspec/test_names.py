@@ -13,7 +13,7 @@ from tests import verbs
 from tests.faces.fsspec.conftest import make_cold
 from tests.mount.conftest import append
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.faces.fsspec import TierfsFileSystem
 
 
@@ -41,7 +41,7 @@ def test_stores_by_url_option_and_environment(
     given = {"store": store.path}
     assert read("logs/web", **given) == read("/logs/web", **given) == read(f"{store.path}/logs/web") == b"123"
     inner = store.path / "inner"
-    init_store(inner, ColdChoice())
+    init_store(inner)
     with app.open_store(inner) as opened:
         append(opened, "logs/web", b"inner")
     assert read(f"{inner}/logs/web") == b"inner"

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 import tierfs
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
+from tierfs.engine.chunkstore.place import Place
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", Place.in_directory(tmp_path / "cold"))
     return tmp_path / "store"
 
 

@@ -14,7 +14,7 @@ import pytest
 import tierfs
 from tierfs.app import verbs
 from tierfs.app.setup import place_change
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import (
@@ -30,6 +30,7 @@ from tierfs.base.words.errors import (
 from tierfs.engine.chunkstore import binding
 from tierfs.engine.chunkstore.binding import Binding
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.ledger import transforms
 
@@ -112,7 +113,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_store_on_a_package_s_storage(tmp_path: Path) -> None:
-    init_store(tmp_path / "store", ColdChoice(bucket_url="kept://here/"))
+    init_store(tmp_path / "store", Place.in_bucket("kept://here/"))
     with tierfs.open_store(tmp_path / "store") as store:
         store.append("s", b"bytes", seal=True)
         store.offload()
@@ -120,7 +121,7 @@ def test_a_store_on_a_package_s_storage(tmp_path: Path) -> None:
         assert (store.segment("s").read(), store.info("s").local_bytes) == (b"bytes", 0)
     assert any(name.startswith("journal/") for name in Kept.places["kept://here"].objects)
     with pytest.raises(AlreadyExists):
-        init_store(tmp_path / "other", ColdChoice(bucket_url="kept://here"))
+        init_store(tmp_path / "other", Place.in_bucket("kept://here"))
     with tierfs.open_store("kept://here") as replica:
         assert replica.segment("s").read() == b"bytes"
 
@@ -128,13 +129,13 @@ def test_a_store_on_a_package_s_storage(tmp_path: Path) -> None:
 def test_a_secret_in_a_url_is_refused(tmp_path: Path) -> None:
     for url in ("kept://user:hidden@here/", "kept://here?key=hidden"):
         with pytest.raises(InvalidRequest, match="would be recorded") as caught:
-            init_store(tmp_path / "store", ColdChoice(cold_url=url))
+            init_store(tmp_path / "store", Place.parsed(url))
         assert "hidden" not in str(caught.value)
     assert not (tmp_path / "store").exists()
 
 
 def test_a_store_moves_to_a_package_s_storage(tmp_path: Path) -> None:
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     with open_store(tmp_path / "store") as store:
         done = place_change.change(store.metadata, store.paths, store.settings.cold, {"url": "kept://there"})
         assert done.after.url == "kept://there"

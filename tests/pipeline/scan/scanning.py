@@ -13,7 +13,7 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import ROOT_DIRECTORY, LocationId
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
@@ -33,7 +33,7 @@ Row = tuple[str, int, bytes]
 @contextmanager
 def store_of(path: Path, *, chunk_bytes: int = 7, object_bytes: int = 13) -> Iterator[app.Store]:
     """A store whose chunks have a few bytes; nothing moves by itself."""
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as store:
         with store.metadata.write() as txn:
             settings = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(object_bytes)}

@@ -17,7 +17,7 @@ from tests.pipeline.scan.scanning import fill, planned, store_of
 from tests.pipeline.scan.scanning import rows_of as lines
 from tests.reading.test_times import published
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, Tier
@@ -202,7 +202,7 @@ def test_times_select_lines_by_whole_chunks(store: app.Store) -> None:
 
 def test_times_select_lines_by_chunks_that_became_one_object(tmp_path: Path) -> None:
     clock, times = ManualClock(2_000_000_000_000), []  # a store never goes back behind the time of its making
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store", clock) as store:
         for number in range(4):
             clock.advance(3600)

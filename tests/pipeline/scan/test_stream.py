@@ -21,10 +21,11 @@ from tests.pipeline.scan.scanning import fill, rows_of, store_of
 from tests.pipeline.scan.test_lines import lines_of
 from tierfs.app import store as app
 from tierfs.app.replica import refresh_source
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.sources import open_source
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import ROOT_DIRECTORY
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
 from tierfs.engine.segments import ledgers, trash
@@ -432,7 +433,7 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "temporary").mkdir()
     (tmp_path / "cold").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", Place.in_directory(tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as owner:
         append(owner, "a", b"one\ntw")
         verbs.offload(owner)

@@ -9,7 +9,7 @@ import pytest
 
 from tests import spark_processes
 from tests.verbs import fill
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.pipeline.scan.selection import Selection, select
 
@@ -32,7 +32,7 @@ ARROW = ("pyarrow", "numpy", "pandas")
 @pytest.fixture
 def options(tmp_path: Path) -> Path:
     path = tmp_path / "store"
-    init_store(path, ColdChoice())
+    init_store(path)
     with open_store(path) as store:
         fill(store.engine, "d/s", iter([b"one\ntwo\n"]))
     file = tmp_path / "options"

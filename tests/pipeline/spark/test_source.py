@@ -18,8 +18,9 @@ from tests.mount.conftest import append
 from tests.pipeline.scan.scanning import store_of
 from tests.pipeline.spark.reading import frame, lines_of, make_cold, refusal, sums, text, told, truth
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import ROOT_DIRECTORY
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.metadata import policies
 
@@ -116,7 +117,7 @@ def test_tasks_read_a_place_with_clients_of_their_own(
 ) -> None:
     url = f"local://{tmp_path}/ü 1" if kind == "local" else request.getfixturevalue("hdfs_root").webhdfs
     data = text(10, MANY)
-    init_store(tmp_path / "store", ColdChoice(cold_url=url))
+    init_store(tmp_path / "store", Place.parsed(url))
     with closing(app.open_store(tmp_path / "store")) as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "100000", "object_bytes": "200000"})

@@ -20,7 +20,7 @@ from tests.pipeline.spark.written import bucket_store, read
 from tierfs.app import store as app
 from tierfs.app.batches import driver
 from tierfs.app.batches.executor import Acknowledge, WriteJob
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.errors import Conflict, InvalidRequest, PermissionDenied
 from tierfs.engine.metadata import batches
 from tierfs.engine.metadata.tables import INTENTS
@@ -42,7 +42,7 @@ def batch(**columns: Any) -> Any:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 

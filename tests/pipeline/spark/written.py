@@ -10,9 +10,10 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import store
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 
@@ -21,8 +22,8 @@ from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 def bucket_store(path: Path, rgw_bucket: Bucket) -> Iterator[store.Store]:
     """A store in a bucket, with objects of 1 MiB."""
     endpoint, bucket = rgw_bucket
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    init_store(path, choice)
+    place = Place.parsed(f"s3://{bucket}/p", Server(endpoint.endpoint_url))
+    init_store(path, place)
     with store.open_store(path) as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(MIB), "read_priority": "local-first"})

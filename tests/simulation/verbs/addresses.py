@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from unittest.mock import patch
 
 from tests.simulation.places import COLD, Fate
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.moves import leave_place, require_all_there, settle_place, target_of
 from tests.simulation.world import World
 from tierfs.app.setup import place_change
-from tierfs.app.setup.create import ColdChoice
-from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage
-from tierfs.engine.metadata.records import LocationRecord
 
 
 def _readdress(world: World, chance: random.Random) -> Arguments:
@@ -34,8 +30,7 @@ def readdress(world: World, arguments: Arguments) -> None:
         _retag(target.inner, f"-{len(world.done)}")
     world.moving = url, target
     world.places.add(url, target.inner)
-    with patch.object(place_change, "locate", _located):  # it knows no places in memory
-        place_change.change(store.metadata, store.paths, COLD, {"url": url})
+    place_change.change(store.metadata, store.paths, COLD, {"url": url})
     settle_place(world)
     require_all_there(world)
 
@@ -44,8 +39,3 @@ def _retag(copied: MemoryStorage, suffix: str) -> None:
     """Give objects other etags. Their metadata stay: without these `gc` cannot prove that a stray object is ours."""
     for name, held in copied.objects.items():
         copied.objects[name] = replace(held, stored=replace(held.stored, etag=held.stored.etag + suffix))
-
-
-def _located(choice: ColdChoice) -> LocationRecord:
-    assert choice.cold_url is not None
-    return LocationRecord(id=LocationId(0), url=choice.cold_url)

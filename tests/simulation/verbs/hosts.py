@@ -8,18 +8,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.app.recovery.test_follow import HERE, cold_bytes, shown
+from tests.app.recovery.test_follow import cold_bytes, shown
 from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import bucket
 from tests.simulation import endings
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import World, Wrong, listed
-from tests.stores import LOCATION, TestStore, quiet
+from tests.stores import IN_MEMORY, LOCATION, TestStore, quiet
 from tierfs.app.recovery import recover, replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import Follower
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.journal import reader
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
@@ -46,7 +47,7 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
     if world.replica is None:
         world.replica = _replica(world, world.path.parent / "follower")
     else:
-        Follower(world.replica.metadata, storage, HERE).refresh()
+        Follower(world.replica.metadata, storage, IN_MEMORY).refresh()
     if storage.objects != before:
         raise Wrong("a replica changed the bucket")
     endings.held_as_written(world, world.replica.metadata, storage)
@@ -70,7 +71,7 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
 
 def _replica(world: World, path: Path) -> TestStore:
     path.mkdir()
-    rebuilder = Rebuilder(path / "metadata", world.storage.inner, HERE, world.clock, Meter())
+    rebuilder = Rebuilder(path / "metadata", world.storage.inner, IN_MEMORY, world.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(world.storage.inner)).metadata
     replica_rows.become_replica(metadata)
     EntryRows(metadata, world.storage.inner, metadata.write_replayed).restore_all(quiet)
@@ -100,8 +101,8 @@ def take_over(world: World, arguments: Arguments) -> None:
     old, path = world.store, world.path / f"host-{len(world.done)}"
     path.mkdir()
     with old.metadata.read() as txn:
-        location = LocationRecord(id=LOCATION, url=policies.location(txn, LOCATION).url)
-    rebuilt = recover.owned(path / "metadata", world.storage.inner, location, world.clock, quiet)
+        place = Place(LocationRecord(id=LOCATION, url=policies.location(txn, LOCATION).url))
+    rebuilt = recover.owned(path / "metadata", world.storage.inner, place, world.clock, quiet)
     recover.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
     EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
     new = _opened(world, path, rebuilt.metadata)

@@ -18,6 +18,7 @@ from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.words.errors import AlreadyExists, Fenced, InvalidRequest, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.chunkstore.read_only import ReadOnlyStorage
 from tierfs.engine.metadata import changes, checksums, directories, policies
@@ -233,7 +234,7 @@ def test_what_was_adopted_is_published_though_another_place_failed(monkeypatch: 
 
     monkeypatch.setattr(Adopter, "adopt", adopt_place)
     monkeypatch.setattr(Adopter, "settle", lambda *_: did.append("published"))
-    places = [Adopted(PLACE, AdoptionPlan(), only) for only in ("first", "next")]
+    places = [Adopted(Place(PLACE), AdoptionPlan(), only) for only in ("first", "next")]
     with pytest.raises(Unavailable, match="does not answer"):
         adopt_command._adopt(object.__new__(Adopter), places, 1, unseen)
     assert did == ["first", "next", "published"]

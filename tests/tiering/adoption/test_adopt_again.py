@@ -89,7 +89,7 @@ def test_the_holder_adopts_what_is_due(holder: Holder, theirs: Path) -> None:
 def test_a_place_that_is_away_is_listed_and_tried_again(
     holder: Holder, theirs: Path, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("adopt [0-9]+ failed: .* does not exist")
+    expected_warnings.append("adopt [0-9]+ failed: .* it is missing now")
     away = theirs.rename(theirs.with_name("away"))
     holder.look_after(PERIOD_S)
     (row,) = [what for what in holder.failures._rows if what.startswith("adopt ")]

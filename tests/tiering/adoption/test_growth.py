@@ -13,7 +13,7 @@ from tests.commands import Done, tierfs
 from tests.tiering.adoption.foreign import ForeignBucket, cat, counts, directory_state, states, write_files
 from tests.tiering.adoption.test_pravega import S, chunk, header, slts
 from tests.tiering.adoption.test_rocketmq import PLUGIN, Q, posix
-from tierfs.app.adopt import ROCKETMQ, Adopter, ForeignReach
+from tierfs.app.adopt import ROCKETMQ, Adopter
 from tierfs.app.store import open_store
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict
@@ -290,8 +290,8 @@ def test_a_crash_while_growth_is_linked_changes_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(Editor, step, crash)
             with open_store(store) as opened:
-                adopter = Adopter(opened, ROCKETMQ, "mq", ForeignReach())
-                planned = adopter.plan(str(theirs))
+                adopter = Adopter(opened, ROCKETMQ, "mq")
+                planned = adopter.plan(adopter.find(str(theirs)))
                 with pytest.raises(Crash):
                     adopter.adopt(planned, 1, Meter())
         assert (counts(store), segment(store, LOG)) == (rows, before)
@@ -305,7 +305,8 @@ def test_a_segment_that_changed_since_it_was_compared_is_left_alone(store: Path,
     write_files(theirs, {posix(3): b"def"})
     place = LocationRecord(id=LocationId(0), url=f"file:{theirs}", writable=False)
     with open_store(store) as opened:
-        (plan,) = Adopter(opened, ROCKETMQ, "mq", ForeignReach()).plan(str(theirs)).plan.segments
+        adopter = Adopter(opened, ROCKETMQ, "mq")
+        (plan,) = adopter.plan(adopter.find(str(theirs))).plan.segments
         assert isinstance(plan, SegmentPlan)
         with opened.metadata.read() as txn:
             difference = compare(txn, plan, place, thorough=True)

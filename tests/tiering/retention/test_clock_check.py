@@ -13,10 +13,10 @@ from tests.conftest import Bucket
 from tests.doubles.manual_clock import ManualClock
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.clock import LONGEST_REST_S, ClockReading, SystemClock
 from tierfs.base.words.types import Tier
-from tierfs.engine.chunkstore.place import Place
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE
@@ -126,8 +126,8 @@ def test_the_server_is_asked_by_the_connection_there_is(
     moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, bucket = moto_bucket
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    init_store(tmp_path / "store", choice)
+    place = Place.parsed(f"s3://{bucket}/p", Server(endpoint.endpoint_url))
+    init_store(tmp_path / "store", place)
     original = Place.open
     made: list[ChunkStorage] = []
 

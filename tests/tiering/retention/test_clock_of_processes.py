@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.manual_clock import ManualClock
-from tests.stores import LOCATION, TestStore, open_test_store, quiet, waiting_objects
+from tests.stores import IN_MEMORY, TestStore, open_test_store, quiet, waiting_objects
 from tierfs.app.recovery import recover
 from tierfs.base.system.clock import LONGEST_REST_S
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.metadata import tables
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments import trash
 from tierfs.tiering.garbage import clock_acceptance
@@ -235,12 +234,11 @@ def test_a_recovery_compares_the_clock_with_what_the_owner_wrote_last(
     store: TestStore, clock: ManualClock, tmp_path: Path, expected_warnings: list[str], rested_s: int
 ) -> None:
     expected_warnings.append("not trusted")
-    location = LocationRecord(id=LOCATION, url="memory:")
     clock.advance(HOUR_S)  # the owner began before
     store.append("late", b"abcd", seal=True)
     store.cold_work().publish()
     clock.restart(rested_s)
-    rebuilt = recover.owned(tmp_path / "metadata", store.cold, location, clock, quiet)
+    rebuilt = recover.owned(tmp_path / "metadata", store.cold, IN_MEMORY, clock, quiet)
     try:
         trusted = ClockCheck(rebuilt.metadata, clock, lambda: None).trusts()
     finally:
@@ -262,14 +260,13 @@ def test_a_recovery_does_not_trust_the_clock_by_what_was_written_under_it(
 ) -> None:
     """The owner goes on publishing under a wrong clock, and so does whoever takes the bucket over on that machine."""
     expected_warnings.append("not trusted")
-    location = LocationRecord(id=LOCATION, url="memory:")
     clock.jump(ahead_s)
     store.append("late", b"abcd", seal=True)
     store.offload("late")
     if checkpoint:
         store.cold_work().checkpointer.checkpoint()
     for number in range(recoveries):
-        rebuilt = recover.owned(tmp_path / str(number), store.cold, location, clock, quiet)
+        rebuilt = recover.owned(tmp_path / str(number), store.cold, IN_MEMORY, clock, quiet)
         trusted = ClockCheck(rebuilt.metadata, clock, lambda: None).trusts()
         rebuilt.metadata.close()
     assert trusted is (ahead_s == 0)

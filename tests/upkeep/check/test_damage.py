@@ -13,7 +13,7 @@ from tests import verbs
 from tests.upkeep.check import checked, damaged_bytes, damaged_records
 from tests.upkeep.check.checked import append, read
 from tests.upkeep.check.damage import Damage, local_path
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY
@@ -34,7 +34,7 @@ fsck = partial(checked.fsck, deep=True)
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`s` in both tiers, `t` and `d/e` local, `c` cold; a local chunk has 4 bytes, an object 8."""
     where = tmp_path_factory.mktemp("origin") / "store"
-    init_store(where, ColdChoice())
+    init_store(where)
     with open_store(where) as store:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8"})

@@ -11,10 +11,11 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
 from tests.upkeep.check.looking import deep_findings, flip_local
 from tierfs.app import repair_tools
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import WrongColdTier
 from tierfs.base.words.types import ByteRange, Tier
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.tables import CHUNKS
@@ -94,7 +95,7 @@ def test_the_indexes_of_packs_are_read_once_for_all_holes(store: TestStore) -> N
 def test_the_cold_tier_is_proved_once_for_many_mends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cold, proofs = tmp_path / "cold", []
     cold.mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=cold))
+    init_store(tmp_path / "store", Place.in_directory(cold))
     is_ours = JournalCheck.is_ours
 
     def count(self: JournalCheck) -> bool:

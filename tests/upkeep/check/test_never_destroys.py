@@ -15,9 +15,9 @@ from tests.commands import tierfs
 from tests.upkeep.check import checked
 from tests.upkeep.check.checked import append, read
 from tests.upkeep.check.damage import chunk_of, cold_path, flip, local_path
-from tierfs.app.adopt import OBJECTS, Adopted, Adopter, ForeignReach
+from tierfs.app.adopt import OBJECTS, Adopted, Adopter
 from tierfs.app.fsck import verify
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter, unseen
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
@@ -33,7 +33,7 @@ BLOCK = CRC_BLOCK_BYTES
 def path(tmp_path: Path) -> Path:
     """An empty store with its cold tier in a directory."""
     where = tmp_path / "store"
-    init_store(where, ColdChoice())
+    init_store(where)
     return where
 
 
@@ -182,8 +182,8 @@ def test_what_is_not_reachable_is_one_finding_and_nothing_is_lost(
 def adopt(path: Path, theirs: Path) -> list[str]:
     """Adopt the files of a directory; what became of each."""
     with open_store(path) as store:
-        adopter = Adopter(store, OBJECTS, "", ForeignReach())
-        planned: Adopted = adopter.plan(str(theirs))
+        adopter = Adopter(store, OBJECTS, "")
+        planned: Adopted = adopter.plan(adopter.find(str(theirs)))
         adopter.adopt(planned, 2, Meter())
         adopter.settle()
         return [outcome.state.value if outcome.error is None else str(outcome.error) for outcome in planned.outcomes]

@@ -17,7 +17,7 @@ from tests.faults.test_accusations import states
 from tests.stores import TestStore, assert_layout, open_test_store
 from tests.upkeep.holder.holding import HOUR_S, MINUTE_S, InLine, TrioClock, failures, working
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.errors import StorageFull, Unavailable
@@ -92,7 +92,7 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
 def test_a_store_without_a_cold_tier_lists_a_damaged_segment_too(tmp_path: Path, expected_warnings: list[str]) -> None:
     expected_warnings.append("look .* failed: .* a chunk refers to a missing object")
     clock = ManualClock(SystemClock().now_ms())
-    init_store(tmp_path / "alone", ColdChoice(none=True))
+    init_store(tmp_path / "alone", None)
     with app.open_store(tmp_path / "alone", clock) as alone:
         with alone.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"retention_age": "86400", "chunk_age": "600"})
@@ -158,7 +158,7 @@ def tidy(chunks: ExpiringChunks, work: LocalWork) -> None:
 def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
     clock = ManualClock(SystemClock().now_ms())
     path = tmp_path / "store"
-    init_store(path, ColdChoice(none=True))
+    init_store(path, None)
     with app.open_store(path, clock) as store:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"retention_age": str(6 * HOUR_S)})
@@ -180,7 +180,7 @@ def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
 def test_chunks_of_a_segment_that_keeps_its_bytes_are_not_ended(tmp_path: Path) -> None:
     """Nothing would ever join the many small files again."""
     clock = ManualClock(SystemClock().now_ms())
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     with app.open_store(tmp_path / "store", clock) as store:
         work, chunks = store.local_work(), expiring(store)
         writer = store.engine.open_writer("log")
@@ -197,7 +197,7 @@ async def test_without_a_cold_tier_a_jump_of_the_clock_is_listed_as_what_pauses(
 ) -> None:
     expected_warnings += ["not trusted", "timed deletions failed"]
     clock, settings = TrioClock(), BackgroundSettings()
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     clock.ahead_s = (SystemClock().now_ms() - clock.now_ms()) // 1000
     with app.open_store(tmp_path / "store", clock) as store:
         work = store.local_work()
@@ -217,7 +217,7 @@ def test_without_a_cold_tier_garbage_goes_on_a_full_disk_too(
 ) -> None:
     """The room set aside is what the commit of a deletion takes."""
     expected_warnings.append("the disk is full: using the reserved space")
-    init_store(tmp_path / "store", ColdChoice(none=True))
+    init_store(tmp_path / "store", None)
     with app.open_store(tmp_path / "store") as store:
         room, collect = tmp_path / "store" / "ballast", Collector.collect
 

@@ -19,7 +19,7 @@ from tests import forked
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.stores import TestStore, open_test_store
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from tierfs.base.words.types import RequestState
@@ -348,7 +348,7 @@ def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store"
-    init_store(path, ColdChoice())
+    init_store(path)
     tierfs("config", "/", "offload_after=1d", store=path)
     tierfs("append", "s", "--seal", store=path, stdin=b"x" * 1000)
     tierfs("daemon", store=path)

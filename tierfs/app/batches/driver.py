@@ -25,6 +25,7 @@ from tierfs.base.system import deadlines
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import batches, store_ownership
 from tierfs.engine.metadata.batch_records import UploadedSegment
 from tierfs.upkeep.holder.lock import HeldElsewhere
@@ -61,8 +62,8 @@ def begin(
     location = store.cold_location
     assert location is not None
     application = batches.of_job(plan.job) if application is None else application
-    place = replace(location, stored=b"")
-    return WriteJob(application, seal, plan, place, store.settings.cold, store.path, canonical)
+    place = Place(replace(location, stored=b""), store.path, store.settings.cold)
+    return WriteJob(application, seal, plan, place, canonical)
 
 
 def require_possible(store: Store, application: str | None, into: str, version: int | None = None) -> None:

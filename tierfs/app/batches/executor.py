@@ -9,17 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from tierfs.app.batches.upload import SegmentUpload, UploadPlan
-from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words import names
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.batch_records import NO_FILE, UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
-from tierfs.engine.metadata.records import LocationRecord
 
 
 class Acknowledge(StrEnum):
@@ -41,10 +38,8 @@ class WriteJob:
     application: str
     seal: bool
     plan: UploadPlan
-    location: LocationRecord
-    cold: ColdSettings
-    store: Path
-    """The base of a cold tier that is a directory; executors must see it at the same path."""
+    place: Place
+    """Where the objects go; if it is a directory, executors must see it at the same path."""
     into: str
 
     @property
@@ -55,7 +50,7 @@ class WriteJob:
     @contextmanager
     def task(self, partition: int) -> Iterator[TaskUpload]:
         """Connect for the uploads of one task. An error inside the block deletes all that the task uploaded."""
-        storage = Place(self.location, self.store, self.cold).shared(NullMetrics(), sweeps=False)
+        storage = self.place.shared(NullMetrics(), sweeps=False)
         try:
             task = TaskUpload(storage, self, partition)
             try:

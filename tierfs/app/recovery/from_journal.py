@@ -20,13 +20,13 @@ from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import reader, replay
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.metadata import frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -66,7 +66,7 @@ class Rebuilder:
 
     path: Path
     storage: ChunkStorage
-    location: LocationRecord
+    place: Place
     clock: Clock
     advance: Meter
 
@@ -77,7 +77,7 @@ class Rebuilder:
         """
         if not listing.last_slot:
             raise NotFound(
-                f"{self.location.url} has no journal",
+                f"{self.place.record.url} has no journal",
                 remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}",
             )
         warnings: list[str] = []
@@ -139,9 +139,10 @@ class Rebuilder:
         return reader.read_entry(self.storage, listing.slots[1]).store_id
 
     def _begin(self, txn: WriteTransaction) -> None:
-        """Record the location named to this command; a journal does not say how this host connects."""
-        txn.put(LOCATIONS, tables.u32(self.location.id), self.location)
-        txn.update_store(cold_location_id=self.location.id, store_epoch=0)
+        """Record the place given to this command; a journal does not contain how this host connects."""
+        record = self.place.record
+        txn.put(LOCATIONS, tables.u32(record.id), record)
+        txn.update_store(cold_location_id=record.id, store_epoch=0)
 
     def _apply_parts(self, metadata: MetadataStore, listing: JournalListing, manifest: pb.CheckpointManifest) -> None:
         def read(numbered: tuple[int, StoredObject]) -> pb.CheckpointPart:

@@ -23,13 +23,14 @@ from tierfs.app.recovery.rebuild_segment import PackIds, make_segment
 from tierfs.app.recovery.recover import reached, require_not_left
 from tierfs.app.recovery.verified_cover import Packs, verified_cover
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.create import ColdChoice, warnings_of
+from tierfs.app.setup.create import warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, SegmentId
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import epochs, reader, replay
 from tierfs.engine.journal.checkpoint import Checkpointer
@@ -39,7 +40,6 @@ from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.metadata import batches, changes, directories, epoch_numbers, tables, untrusted
 from tierfs.engine.metadata.batches import Versions
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -102,14 +102,14 @@ class _Past:
 
 def recover_from_objects(
     path: Path,
-    choice: ColdChoice,
+    place: Place,
     report: OnProgress,
     confirm: Confirm,
     clock: Clock | None = None,
     *,
     takes_left: bool = False,
 ) -> FromObjectsReport:
-    """Make a store in `path`, which must be missing or empty, from its objects.
+    """Make a store in `path`, which must be missing or empty, from the objects in a place.
 
     Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
     AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, Fenced when another
@@ -117,7 +117,7 @@ def recover_from_objects(
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
+    with store_directory.new_directory(paths), reached(place.of_store(paths.root)) as (place, storage):
         listing = reader.list_journal(storage)
         if not takes_left:
             require_not_left(storage, listing)
@@ -127,7 +127,7 @@ def recover_from_objects(
         offloaded = ledgers.find(storage, listed.store_id, listed.left)
         past = _past(storage, listing, listed, offloaded)
         with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
-            rebuilding = Rebuilding(metadata, storage, location, report)
+            rebuilding = Rebuilding(metadata, storage, place, report)
             rebuilt = [*rebuilding.rebuild(listed, past), *rebuilding.rebuild_ledgers(listed, offloaded)]
             listed.path.unlink()
             store_directory.create_files(paths)
@@ -142,13 +142,13 @@ def recover_from_objects(
         path=paths.root,
         store_id=listed.store_id,
         store_epoch=epoch,
-        cold_url=location.url,
+        cold_url=place.record.url,
         objects=rebuilding.objects,
         bytes=sum(made.length - made.start_offset - _bytes(made.lost) for made in rebuilt),
         rebuilt=tuple(rebuilt),
         left=tuple(listed.left),
         unproven=tuple(listed.unproven),
-        warnings=(*changed, *warnings_of(paths, location)),
+        warnings=(*changed, *warnings_of(paths, place)),
     )
 
 
@@ -169,12 +169,10 @@ def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, .
 class Rebuilding:
     """The making of one store from objects."""
 
-    def __init__(
-        self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: OnProgress
-    ) -> None:
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: Place, report: OnProgress) -> None:
         self._metadata = metadata
         self._storage = storage
-        self._location = location
+        self._place = place
         self._meter = Meter(report)
         self._unshared = 0
         """Linked objects that hold one segment each."""
@@ -198,7 +196,7 @@ class Rebuilding:
     def rebuild_ledgers(self, listed: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
         """Link every ledger, as `rebuild`."""
         listed.bytes += sum(ledger.data.length_bytes for ledger in offloaded)
-        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(listed))
+        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._place, self._metered(listed))
         made = [
             RebuiltStore(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
             for plan in rebuilding.run(offloaded, listed.left)
@@ -239,8 +237,8 @@ class Rebuilding:
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
         with self._unpublished() as txn:
-            txn.put(LOCATIONS, tables.u32(self._location.id), self._location)
-            txn.update_store(cold_location_id=self._location.id)
+            txn.put(LOCATIONS, tables.u32(self._place.record.id), self._place.record)
+            txn.update_store(cold_location_id=self._place.record.id)
 
     @contextmanager
     def _unpublished(self) -> Iterator[WriteTransaction]:

@@ -74,7 +74,7 @@ class Inventory:
 
     path: Path
     marked: str = ""
-    """The store named by the mark at the location's root."""
+    """the store named by the mark at the root of the place."""
     stores: Counter[str] = field(default_factory=Counter)
     """Number of objects by the store that wrote them."""
     has_ledgers: bool = False
@@ -286,7 +286,7 @@ def _kept_entry(entry: FoundObject) -> FoundObject | LeftOver:
 
 
 def _marked(storage: ChunkStorage) -> str | None:
-    """Return the store named by the mark at the location's root."""
+    """Return the store named by the mark at the root of the place."""
     try:
         mark = store_mark.read(storage)
     except DataLoss as exc:

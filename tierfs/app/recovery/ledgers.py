@@ -18,6 +18,7 @@ from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import ObjectFile
 from tierfs.engine.ledger import keys as object_keys
@@ -26,7 +27,6 @@ from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.ledger.keys import Role
 from tierfs.engine.metadata import entries_object
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.tiering.adoption.ledger_link import LedgerLinker
@@ -125,12 +125,12 @@ class LedgerRebuilding:
         self,
         metadata: MetadataStore,
         storage: ChunkStorage,
-        location: LocationRecord,
+        place: Place,
         advance: Meter,
     ) -> None:
         self._storage = storage
         self._advance = advance
-        self._linker = LedgerLinker(metadata, location, None, owned=True)
+        self._linker = LedgerLinker(metadata, place.record, None, owned=True)
 
     def run(self, offloaded: list[OffloadedLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
         """Yield each ledger that was made; append failed ones to `left`. Raises storage errors."""

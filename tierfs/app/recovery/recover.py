@@ -19,13 +19,13 @@ from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.create import ColdChoice, locate, warnings_of
+from tierfs.app.setup.create import warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.base.words.errors import NotFound, Unavailable
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import left, reader
@@ -33,7 +33,6 @@ from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.reader import JournalListing
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.tiering.ledgers.entry_rows import EntryRows
@@ -78,9 +77,9 @@ class Losses:
 
 
 def recover_store(
-    path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None, *, takes_left: bool = False
+    path: Path, place: Place, report: OnProgress, clock: Clock | None = None, *, takes_left: bool = False
 ) -> RecoverReport:
-    """Make a store in `path`, which must be missing or empty, from the bucket's journal.
+    """Make a store in `path`, which must be missing or empty, from the journal in a place.
 
     This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound without a journal, WrongColdTier
     for a place that a move left, unless `takes_left`, DataLoss when it is damaged, Fenced when another recovery was
@@ -88,13 +87,13 @@ def recover_store(
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
+    with store_directory.new_directory(paths), reached(place.of_store(paths.root)) as (place, storage):
         listing = reader.list_journal(storage)
         if not takes_left:
             require_not_left(storage, listing)
         store_directory.create_files(paths)
         store_directory.prepare_settings(paths)
-        rebuilt = owned(paths.metadata, storage, location, clock, report, listing)
+        rebuilt = owned(paths.metadata, storage, place, clock, report, listing)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
             losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
@@ -108,12 +107,12 @@ def recover_store(
         path=paths.root,
         store_id=metadata.store_id,
         store_epoch=rebuilt.store_epoch,
-        cold_url=location.url,
+        cold_url=place.record.url,
         checkpoint_slot=rebuilt.checkpoint_slot,
         entries=rebuilt.entries,
         segments=losses.segments,
         incomplete=tuple(losses.incomplete),
-        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
+        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, place)),
     )
 
 
@@ -136,23 +135,19 @@ def require_not_left(storage: ChunkStorage, listing: JournalListing) -> None:
 
 
 @contextmanager
-def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
-    """Yield the named cold tier, connected and probed. Raises InvalidRequest when none was named."""
-    location = locate(choice)
-    if location is None or not choice.names_a_place:
-        raise InvalidRequest("recover needs the cold tier", remedy="specify it: --bucket, --cold-url or --cold-dir")
-    place = Place(location, paths.root, Settings().cold)
+def reached(place: Place) -> Iterator[tuple[Place, ChunkStorage]]:
+    """Yield a place, probed, and the connection to it."""
     with closing(place.open()) as bare:
         next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         place = place.probed(bare)
     with closing(place.shared(NullMetrics())) as storage:
-        yield place.record, storage
+        yield place, storage
 
 
 def owned(
     path: Path,
     storage: ChunkStorage,
-    location: LocationRecord,
+    place: Place,
     clock: Clock,
     report: OnProgress,
     listing: JournalListing | None = None,
@@ -167,7 +162,7 @@ def owned(
     """
     for _ in range(_ROUNDS):
         try:
-            return _owned(path, storage, location, clock, report, listing or reader.list_journal(storage))
+            return _owned(path, storage, place, clock, report, listing or reader.list_journal(storage))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)
@@ -178,19 +173,19 @@ def owned(
 def _owned(
     path: Path,
     storage: ChunkStorage,
-    location: LocationRecord,
+    place: Place,
     clock: Clock,
     report: OnProgress,
     listing: JournalListing,
 ) -> Rebuilt:
     try:
-        rebuilt = Rebuilder(path, storage, location, clock, meter_of(report, listing)).rebuild(listing)
+        rebuilt = Rebuilder(path, storage, place, clock, meter_of(report, listing)).rebuild(listing)
     except NotFound as exc:
         if not listing.last_slot:
             raise
         raise SupersededError(str(exc)) from exc
     try:
-        return replace(rebuilt, store_epoch=Takeover(rebuilt.metadata, storage, location).win())
+        return replace(rebuilt, store_epoch=Takeover(rebuilt.metadata, storage, place).win())
     except BaseException:
         rebuilt.metadata.close()
         raise

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.recovery.from_journal import Rebuilder, meter_of
 from tierfs.app.recovery.replica_rows import become_replica, clamp_to_cold, replace_rows
 from tierfs.app.setup import store_directory
-from tierfs.app.setup.create import ColdChoice, locate, warnings_of
+from tierfs.app.setup.create import warnings_of
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
-from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, Unavailable
+from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -31,7 +30,6 @@ from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.metadata import epoch_numbers
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.ledgers.entry_rows import EntryRows
 
@@ -74,10 +72,10 @@ class Refreshed:
 class Follower:
     """Updater of one replica. Used by one thread of one process at a time: the store's holder."""
 
-    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord) -> None:
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: Place) -> None:
         self._metadata = metadata
         self._storage = storage
-        self._location = location
+        self._place = place
         self._rows = EntryRows(metadata, storage, metadata.write_replayed)
         self._listed_s: float | None = None
         """Time since boot of the last listing whose slots were applied; None before the first, and after an error."""
@@ -159,7 +157,7 @@ class Follower:
         try:
             listing = reader.list_journal(self._storage)
             meter = meter_of(report, listing)
-            rebuilt = Rebuilder(path, self._storage, self._location, self._metadata.clock, meter).rebuild(listing)
+            rebuilt = Rebuilder(path, self._storage, self._place, self._metadata.clock, meter).rebuild(listing)
             with closing(rebuilt.metadata) as fresh:
                 if fresh.store_id != self._metadata.store_id:
                     raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="create a new replica")
@@ -180,21 +178,24 @@ def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
             yield SegmentId(change.ledger.segment_id)
 
 
-def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
-    """Make a store in `path`, which must be missing or empty, that follows the bucket and changes nothing there.
+def create_replica(path: Path, place: Place, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
+    """Make a store in `path`, which must be missing or empty, that follows the one in `place`, read-only.
 
     Raises AlreadyExists, NotFound without a journal, WrongColdTier for a place that a move left, DataLoss when it is
     damaged, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with store_directory.new_directory(paths), _reached(choice, paths) as (location, storage):
+    place = place.of_store(paths.root)
+    with store_directory.new_directory(paths), closing(place.shared(NullMetrics())) as storage:
+        # Not probed: a replica may have no right to write there. It fails at once if the server does not answer.
+        next(storage.list(JOURNAL_PREFIX), None)
         listing = reader.list_journal(storage)
         if listing.is_moving:
             left.require_moved(storage, "follow the other one until then: tierfs replica {option}")
         if listing.is_left:
             raise left.error(storage, listing.noted, "follow the new one: tierfs replica {option}")
-        rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)
+        rebuilt = Rebuilder(paths.metadata, storage, place, clock, meter_of(report, listing)).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
             become_replica(metadata, report)
             unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all(report)
@@ -202,18 +203,7 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
                 store = txn.store
         store_directory.create_files(paths)
         store_directory.write_settings(paths)
-    warnings = (*rebuilt.warnings, *unknown, *warnings_of(paths, location))
+    warnings = (*rebuilt.warnings, *unknown, *warnings_of(paths, place))
     return ReplicaReport(
-        paths.root, store.store_id, store.store_epoch, location.url, store.journal.next_slot - 1, warnings
+        paths.root, store.store_id, store.store_epoch, place.record.url, store.journal.next_slot - 1, warnings
     )
-
-
-@contextmanager
-def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
-    """Yield the named cold tier, connected but not probed: a replica may have no right to write there."""
-    location = locate(choice)
-    if location is None or not choice.names_a_place:
-        raise InvalidRequest("a replica needs the cold tier", remedy="specify it: --bucket, --cold-url or --cold-dir")
-    with closing(Place(location, paths.root, Settings().cold).shared(NullMetrics())) as storage:
-        next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
-        yield location, storage

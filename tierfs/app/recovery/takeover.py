@@ -13,13 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tierfs.base.words.errors import AlreadyExists, NotFound, Unavailable
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal import epochs, reader, replay
 from tierfs.engine.journal.names import slot_name
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import changes, epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import LocationRecord, StoreRecord
+from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Takeover:
 
     metadata: MetadataStore
     storage: ChunkStorage
-    location: LocationRecord
+    place: Place
 
     def win(self) -> int:
         """Begin the next store epoch in the bucket, and return it; the previous owner is fenced from then on.
@@ -85,7 +86,7 @@ class Takeover:
     def _entry(self, epoch: int, attempt: str) -> pb.JournalEntry:
         with self.metadata.read() as txn:
             now_ms = self.metadata.clock.now_ms()
-            return changes.takeover_entry(txn.store, epoch, attempt, self.location, socket.gethostname(), now_ms)
+            return changes.takeover_entry(txn.store, epoch, attempt, self.place.record, socket.gethostname(), now_ms)
 
     def _create(self, entry: pb.JournalEntry) -> bool:
         """Try to win the slot; return whether it is ours. A taken slot's entry is replayed."""

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
-from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import (
     AlreadyExists,
     NotFound,
@@ -25,7 +23,6 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.s3.location import S3_SCHEME
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata.records import LocationRecord
 
 # Objects of one listing request of S3.
 _PAGE = 1000
@@ -39,42 +36,47 @@ _LAST = "\U0010ffff"
 _OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?[0-9]{{20}}|{MARK_NAME})", re.DOTALL)
 
 
-def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, settings: ColdSettings) -> None:
-    """Raise AlreadyExists when another store's cold tier is above or below a location; `storage` is connected to it."""
-    for above in _above(location, store):
-        if _is_a_store(above, store, settings):
-            raise _nested(location, f"is inside the cold tier of another store, {printable(above.url)}")
+def refuse_nested(place: Place, storage: ChunkStorage) -> None:
+    """Raise AlreadyExists when another store's cold tier is above or below a place; `storage` is connected to it."""
+    for above in _above(place):
+        if _is_a_store(above):
+            raise _nested(place, f"is inside the cold tier of another store, {printable(above.record.url)}")
     below = _store_below(storage)
     if below is not None:
-        raise _nested(location, f"has the cold tier of another store below it, in {printable(below)}/")
+        raise _nested(place, f"has the cold tier of another store below it, in {printable(below)}/")
 
 
-def _nested(location: LocationRecord, how: str) -> AlreadyExists:
-    return AlreadyExists(f"{printable(location.url)} {how}", remedy="choose another prefix or directory")
+def _nested(place: Place, how: str) -> AlreadyExists:
+    return AlreadyExists(f"{printable(place.record.url)} {how}", remedy="choose another prefix or directory")
 
 
-def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
+def _above(place: Place) -> Iterator[Place]:
     """Yield the places above, nearest first."""
-    if location.url.startswith(FILE_SCHEME):
-        directory = (store / location.url.removeprefix(FILE_SCHEME)).resolve()
-        for parent in directory.parents:
-            yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
+    for url in _urls_above(place):
+        yield replace(place, record=replace(place.record, url=url, writable=False))
+
+
+def _urls_above(place: Place) -> Iterator[str]:
+    url = place.record.url
+    if place.directory is not None:
+        for parent in place.directory.resolve().parents:
+            yield f"{FILE_SCHEME}{parent}"
         return
-    scheme, _, path = location.url.partition("://")
+    scheme, _, path = url.partition("://")
     from tierfs.engine.chunkstore.places import address
 
-    if scheme != S3_SCHEME and not address.is_known(location.url):
+    if scheme != S3_SCHEME and not address.is_known(url):
         return  # only the package that serves the URL knows what is above
     bucket, *parts = path.split("/")
     while parts:
         parts.pop()
-        yield replace(location, url=f"{scheme}://{'/'.join([bucket, *parts])}", writable=False)
+        yield f"{scheme}://{'/'.join([bucket, *parts])}"
 
 
-def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
+def _is_a_store(place: Place) -> bool:
     """Return whether a journal is there; False for keys that may not look above their own prefix."""
     try:
-        with closing(Place(place, store, settings).open()) as storage:
+        with closing(place.open()) as storage:
             first = next(storage.list(JOURNAL_PREFIX), None)
     except (PermissionDenied, NotFound):
         return False

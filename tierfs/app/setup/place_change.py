@@ -11,17 +11,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from tierfs.app.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate
-from tierfs.app.setup.place_settings import KEYS
+from tierfs.app.setup.create import claim, claimable
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, TierfsError, no_cold_tier
+from tierfs.base.words.errors import Conflict, NotFound, TierfsError, no_cold_tier
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import probe
-from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left
@@ -34,8 +32,6 @@ from tierfs.tiering.relocate import TierVersion, record_place
 from tierfs.upkeep.holder.lock import HeldElsewhere, Hold
 
 log = logging.getLogger(__name__)
-
-_S3_PREFIX = "s3://"
 
 # Examinations, each after an object was linked during the one before; each takes a few requests (a guess).
 _CHANGE_TRIES = 10
@@ -66,28 +62,10 @@ def _now(metadata: MetadataStore) -> LocationRecord | None:
         return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}") if location_id else None
 
 
-def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
-    """Return a place with other values of KEYS. Raises InvalidRequest for an invalid URL."""
-    wanted = dict(wanted)
-    url = wanted.pop("url", None)
-    if url is None:
-        return replace(place, **wanted)  # type: ignore[arg-type]
-    if not url.startswith(_S3_PREFIX):
-        if "://" not in url:
-            directory = Path(url.removeprefix(FILE_SCHEME))
-            if not directory.is_absolute():
-                raise InvalidRequest(f"{printable(url)} is not a place", remedy="write a URL, or a full path")
-            url = str(directory)
-        wanted = {**dict.fromkeys(KEYS[1:], ""), **wanted}  # it has none of the parts of S3's servers
-    located = locate(ColdChoice(cold_url=url, endpoint_url=wanted.get("endpoint_url")))
-    assert located is not None
-    return replace(place, url=located.url, **wanted)  # type: ignore[arg-type]
-
-
-def connected(place: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
+def connected(place: Place) -> ChunkStorage:
     """Connect to a place that a user named. Raises NotFound for a directory that is missing."""
     try:
-        return Place(place, store, settings).open()
+        return place.open()
     except NotFound as exc:
         raise NotFound(str(exc), remedy="mount it, or give its current path") from exc
 
@@ -119,54 +97,39 @@ def change(
     not change.
     """
     with changing(paths, metadata.clock):
-        before = _now(metadata)
-        if before is None:
-            return PlaceChange(
-                None,
-                _give(
-                    metadata,
-                    paths,
-                    settings,
-                    moved(LocationRecord(id=FIRST_LOCATION, url="", endpoint_url=configured_endpoint()), wanted),
-                ),
-            )
-        place = moved(before, wanted)
+        record = _now(metadata)
+        if record is None:
+            return PlaceChange(None, _give(metadata, Place.unknown(paths.root, settings).changed(wanted)))
+        before = Place(record, paths.root, settings)
+        place = before.changed(wanted)
         if place == before:
-            return PlaceChange(before, place)
-        with closing(connected(place, paths.root, settings)) as storage, metadata.read() as view:
-            record = view.store
+            return PlaceChange(record, record)
+        with closing(connected(place)) as storage, metadata.read() as view:
             left.require_moved(storage, "finish the move: tierfs move --to ...")
-            if record.replica:
-                cold_identity.examine_followed(storage, record)
+            if view.store.replica:
+                cold_identity.examine_followed(storage, view.store)
             else:
-                place = Place(place, paths.root, settings).probed(storage).record
-                is_other = _is_other(before, place, paths.root, settings, record, storage)
-                _record_examined(metadata, before, place, storage, is_other=is_other)
-        if record.replica:
+                place = place.probed(storage)
+                is_other = _is_other(before, place, view.store, storage)
+                _record_examined(metadata, before.record, place.record, storage, is_other=is_other)
+        if view.store.replica:
             with metadata.write_replayed() as txn:  # its own address of the bucket, which no journal names
-                txn.put(LOCATIONS, tables.u32(place.id), place)
-        return PlaceChange(before, place)
+                txn.put(LOCATIONS, tables.u32(record.id), place.record)
+        return PlaceChange(record, place.record)
 
 
-def _is_other(
-    before: LocationRecord,
-    place: LocationRecord,
-    store: Path,
-    settings: ColdSettings,
-    record: StoreRecord,
-    storage: ChunkStorage,
-) -> bool:
+def _is_other(before: Place, place: Place, record: StoreRecord, storage: ChunkStorage) -> bool:
     """Return whether the place before answers at once, is the store's, and does not show what is put into the new one.
 
     A server that moved is away under its old name: nothing waits for it.
     """
-    if (before.url, before.endpoint_url) == (place.url, place.endpoint_url):
+    if before.has_same_address(place):
         return False
     answers: list[bool] = []
 
     def ask(trace: Trace) -> None:
         try:
-            with closing(Place(before, store, settings).open()) as other:
+            with closing(before.open()) as other:
                 cold_identity.examine(other, record)
                 answers.append(not trace.is_at(other))
         except TierfsError as exc:
@@ -218,23 +181,23 @@ def _queued(txn: ReadTransaction, place: LocationRecord) -> list[str]:
     return [name for name in (*here, *(made.entries_name for made in known)) if name]
 
 
-def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, place: LocationRecord) -> LocationRecord:
+def _give(metadata: MetadataStore, place: Place) -> LocationRecord:
     """Give a store its first cold tier."""
-    if not place.url:
+    if not place.record.url:
         raise no_cold_tier("a change of its address")
     with metadata.read() as view:
         record = view.store
     # Crash order: the place claimed and everything published -> the place recorded. In between the place is marked as
     # this store's, and a second try goes on from there.
     if record.journal.newest_slot:
-        storage = connected(place, paths.root, settings)
+        storage = connected(place)
         cold_identity.examine(storage, record)
     else:
-        storage = claimable(place, paths)
+        storage = claimable(place)
     with closing(storage):
-        place = Place(place, paths.root, settings).probed(storage).record
+        place = place.probed(storage)
         claim(metadata, place, storage)
     with metadata.write() as txn:
-        txn.update_store(cold_location_id=place.id)
-        record_place(txn, place)
-    return place
+        txn.update_store(cold_location_id=place.record.id)
+        record_place(txn, place.record)
+    return place.record

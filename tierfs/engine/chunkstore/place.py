@@ -1,9 +1,10 @@
-"""Place: somewhere that objects are kept, and the ways to a connection there.
+"""Place: somewhere that objects are kept, from the URL that names it to a connection.
 
-A place is a record of the store with the two things that a connection needs beside it: the directory that a relative
-one is in, and the settings. It holds no secret: each provider finds its credentials by itself. The scheme of its URL
-says which provider serves it: `file` and `s3` are registered here, the others by the table in `places.address`, and
-those of installed packages by their entry points, see `binding`. A provider's modules are imported once it is opened.
+A place is parsed once, from a URL or the options of a command. It is a record of the store with the two things that a
+connection needs next to it: the directory that a relative one is in, and the settings. It contains no secret: each
+provider finds its credentials by itself. The scheme of its URL selects the provider, which parses and opens it: `file`
+and `s3` are registered here, the others by the table in `places.address`, and those of installed packages by their
+entry points, see `binding`. A provider's modules are imported when it parses or opens a place.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import MetricSink
-from tierfs.base.words.errors import PermissionDenied
-from tierfs.base.words.names import printable, to_os
+from tierfs.base.words.errors import InvalidRequest, PermissionDenied
+from tierfs.base.words.names import from_os, printable, to_os
+from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.bounded import BoundedStorage
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, Link
@@ -25,20 +27,106 @@ from tierfs.engine.chunkstore.probe import probe
 from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.engine.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
 from tierfs.engine.chunkstore.resilient import ResilientStorage
-from tierfs.engine.chunkstore.s3.location import S3_SCHEME, S3Location, split_s3_url
+from tierfs.engine.chunkstore.s3.location import S3_SCHEME, S3Location, configured_endpoint, recorded_url, split_s3_url
 from tierfs.engine.metadata.records import LocationRecord
 
 FILE_SCHEME = "file:"
+_FILE_URL = "file://"
+_S3_URL = f"{S3_SCHEME}://"
+
+# With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key.
+MAX_PREFIX_BYTES = 80
+
+# The number of a store's own place, its first; a foreign one gets its number when it is registered.
+_OWN, _NO_ID = LocationId(1), LocationId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server of a place, for what its URL does not contain; "" selects the usual one."""
+
+    endpoint_url: str = ""
+    region: str = ""
+    profile: str = ""
+
+
+USUAL = Server()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place for objects. Nothing is sent to its server but by what `open` and `shared` return."""
+    """A place for objects. Only what `open` and `shared` return sends requests to its server."""
 
     record: LocationRecord
-    store: Path
+    store: Path = field(default_factory=Path)
     """The directory that a relative one is in."""
-    settings: ColdSettings
+    settings: ColdSettings = field(default_factory=ColdSettings)
+
+    @classmethod
+    def parsed(cls, url: str, server: Server = USUAL) -> Place:
+        """Return the place for a store's objects that a URL, or the full path of a directory, names.
+
+        Raises InvalidRequest for any other text, a URL with a secret, and parts of a server that it does not take.
+        """
+        return cls(provider_of(url).parse(url, server))
+
+    @classmethod
+    def in_bucket(cls, url: str, server: Server = USUAL) -> Place:
+        """Do as `parsed`, for a bucket: of S3, or of an installed package."""
+        provider = _BOUND if provider_of(url) is _BOUND and _is_bound(url) else _S3
+        return cls(provider.parse(url, server))
+
+    @classmethod
+    def in_directory(cls, path: Path) -> Place:
+        """Return the place in a directory, which need not exist yet."""
+        return cls(_recorded(FILE_SCHEME + from_os(str(path.absolute()))))
+
+    @classmethod
+    def inside(cls) -> Place:
+        """Return the place in the directory of its store."""
+        return cls(_recorded(f"{FILE_SCHEME}cold"))
+
+    @classmethod
+    def unknown(cls, store: Path, settings: ColdSettings) -> Place:
+        """Return what a store's first place is `changed` from; it has no URL yet."""
+        return cls(_recorded("", Server(configured_endpoint())), store, settings)
+
+    @classmethod
+    def foreign(cls, url: str, server: Server, settings: ColdSettings) -> Place:
+        """Return a place of others' objects, which are only read; `open` raises what is wrong with its URL."""
+        record = LocationRecord(
+            id=_NO_ID,
+            url=url,
+            endpoint_url=server.endpoint_url,
+            region=server.region,
+            profile=server.profile,
+            writable=False,
+        )
+        return cls(record, settings=settings)
+
+    def changed(self, parts: Mapping[str, str]) -> Place:
+        """Return it with other parts of its record: `url`, and those of a Server. Raises InvalidRequest."""
+        changes = dict(parts)
+        url = changes.pop("url", None)
+        if url is not None:
+            if not url.startswith(_S3_URL):
+                if "://" not in url:
+                    directory = url.removeprefix(FILE_SCHEME)
+                    if not directory.startswith("/"):
+                        raise InvalidRequest(f"{printable(url)} is not a place", remedy="write a URL, or a full path")
+                    url = directory
+                changes = {"endpoint_url": "", "region": "", "profile": "", **changes}  # those of S3's servers
+            changes["url"] = Place.parsed(url, Server(changes.get("endpoint_url", ""))).record.url
+        return replace(self, record=replace(self.record, **changes))  # type: ignore[arg-type]
+
+    def has_same_address(self, other: Place) -> bool:
+        """Return whether the URL and the server of both are the same; a place may have more than one address."""
+        ours, theirs = self.record, other.record
+        return (ours.url, ours.endpoint_url) == (theirs.url, theirs.endpoint_url)
+
+    def of_store(self, store: Path) -> Place:
+        """Return it as the store in a directory has it."""
+        return replace(self, store=store)
 
     def open(self, *, sweep: Clock | None = None) -> ChunkStorage:
         """Return its provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by.
@@ -46,7 +134,7 @@ class Place:
         Raises InvalidRequest for a scheme that neither tierfs nor an installed package serves, or whose packages are
         missing.
         """
-        return self._provider.open(self, sweep)
+        return provider_of(self.record.url).open(self, sweep)
 
     def probed(self, bare: ChunkStorage) -> Place:
         """Return it with what its server was found to honour. Raises what its provider, `bare`, raises."""
@@ -58,7 +146,7 @@ class Place:
             verifies_crc32c=abilities.verifies_crc32c,
             keeps_objects=not abilities.deletes,
         )
-        return Place(record, self.store, self.settings)
+        return replace(self, record=record)
 
     def shared(self, metrics: MetricSink, *, sweeps: bool = True) -> ChunkStorage:
         """Return its storage for many users: instrumented, retried, limited.
@@ -101,9 +189,15 @@ class Place:
             )
 
     @property
+    def directory(self) -> Path | None:
+        """The directory that it is; None for a place of another kind."""
+        url = self.record.url
+        return self.store / to_os(url.removeprefix(FILE_SCHEME)) if url.startswith(FILE_SCHEME) else None
+
+    @property
     def in_files(self) -> bool:
         """Whether it keeps plain files, which have no user metadata of their own."""
-        return self._provider.in_files(self.record.url)
+        return provider_of(self.record.url).in_files(self.record.url)
 
     def make_bucket(self) -> None:
         """Make its bucket in S3, unless it is there. Raises AlreadyExists for another owner's."""
@@ -133,10 +227,6 @@ class Place:
             verifies_crc32c=self.record.verifies_crc32c,
         )
 
-    @property
-    def _provider(self) -> Provider:
-        return provider_of(self.record.url)
-
 
 def tried_once(bare: ChunkStorage) -> ChunkStorage:
     """Return a provider in a wrapper that repeats no call but one refused before the credentials were replaced."""
@@ -147,6 +237,8 @@ def tried_once(bare: ChunkStorage) -> ChunkStorage:
 class Provider:
     """One that serves the places of a scheme."""
 
+    parse: Callable[[str, Server], LocationRecord]
+    """Returns the record of a URL; sends nothing. Raises InvalidRequest."""
     open: Callable[[Place, Clock | None], ChunkStorage]
     """Connects; the clock is a store's owner's, to sweep by."""
     in_files: Callable[[str], bool]
@@ -155,7 +247,7 @@ class Provider:
 
 def provider_of(url: str) -> Provider:
     """Return the provider that serves a URL: that of installed packages for a scheme that is not known here."""
-    known = PROVIDERS.get(url.partition(":")[0])
+    known = PROVIDERS.get("file" if url.startswith("/") else url.partition(":")[0])
     if known is not None:
         return known
     from tierfs.engine.chunkstore.places import address
@@ -163,8 +255,70 @@ def provider_of(url: str) -> Provider:
     return _LISTED if address.is_known(url) else _BOUND
 
 
+def _recorded(url: str, server: Server = USUAL) -> LocationRecord:
+    return LocationRecord(
+        id=_OWN, url=url, endpoint_url=server.endpoint_url, region=server.region, profile=server.profile
+    )
+
+
+def _parse_directory(url: str, server: Server) -> LocationRecord:
+    from tierfs.engine.chunkstore.places import address
+
+    _require_usual(url, server)
+    directory = url.removeprefix(_FILE_URL)
+    if not directory.startswith("/"):
+        raise address.unknown_kind(url)
+    return Place.in_directory(Path(directory)).record
+
+
+def _parse_bucket(url: str, server: Server) -> LocationRecord:
+    recorded = recorded_url(url)
+    _require_short(split_s3_url(recorded)[1])
+    return _recorded(recorded, replace(server, endpoint_url=server.endpoint_url or configured_endpoint()))
+
+
+def _parse_listed(url: str, server: Server) -> LocationRecord:
+    from tierfs.engine.chunkstore.places import address
+
+    _require_usual(url, server)
+    parsed = address.parse(url, server.endpoint_url)
+    if not parsed.in_files:
+        _require_short(parsed.path)
+    return _recorded(parsed.url, Server(parsed.endpoint_url))
+
+
+def _parse_bound(url: str, server: Server) -> LocationRecord:
+    from tierfs.engine.chunkstore.places import address
+
+    _require_usual(url, server)
+    if not _is_bound(url):
+        raise address.unknown_kind(url)
+    address.require_no_secret(url)
+    return _recorded(url.rstrip("/"))
+
+
+def _is_bound(url: str) -> bool:
+    from tierfs.engine.chunkstore import binding  # looking for packages takes 50 ms
+
+    return binding.is_bound(url)
+
+
+def _require_usual(url: str, server: Server) -> None:
+    """Raise InvalidRequest for parts of a server that only S3 takes."""
+    from tierfs.engine.chunkstore.places import address
+
+    if server.region or server.profile:
+        raise InvalidRequest(f"{address.without_secret(url)} takes neither region nor profile: these are for S3")
+
+
+def _require_short(prefix: str) -> None:
+    if len(prefix.encode()) > MAX_PREFIX_BYTES:
+        raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
+
+
 def _open_directory(place: Place, sweep: Clock | None) -> ChunkStorage:
-    path = place.store / to_os(place.record.url.removeprefix(FILE_SCHEME))
+    path = place.directory
+    assert path is not None
     return DirectoryStorage(path, sweep=sweep) if place.record.writable else ReadOnlyDirectory(path)
 
 
@@ -192,10 +346,11 @@ def _listed_in_files(url: str) -> bool:
     return address.in_files(url)
 
 
-_LISTED = Provider(_open_listed, _listed_in_files)
-_BOUND = Provider(_open_bound, lambda _: False)
+_S3 = Provider(_parse_bucket, _open_bucket, lambda _: False)
+_LISTED = Provider(_parse_listed, _open_listed, _listed_in_files)
+_BOUND = Provider(_parse_bound, _open_bound, lambda _: False)
 
 PROVIDERS: Mapping[str, Provider] = {
-    "file": Provider(_open_directory, lambda _: True),
-    S3_SCHEME: Provider(_open_bucket, lambda _: False),
+    "file": Provider(_parse_directory, _open_directory, lambda _: True),
+    S3_SCHEME: _S3,
 }

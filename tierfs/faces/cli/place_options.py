@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from tierfs.app.setup.create import ColdChoice
+    from tierfs.engine.chunkstore.place import Place, Server
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,13 +49,36 @@ def require_bucket(bucket: str | None, cold_url: str | None, needing: Mapping[st
         raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
 
 
-def cold_choice(
-    what: str, bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None
-) -> ColdChoice:
-    """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
-    if sum(choice is not None for choice in (bucket, cold_url, cold_dir)) != 1:
-        raise click.UsageError(f"specify the place {what}: --bucket, --cold-url or --cold-dir")
-    require_bucket(bucket, cold_url, where)
-    from tierfs.app.setup.create import ColdChoice
+def server_of(*, endpoint_url: str | None, region: str | None, profile: str | None) -> Server:
+    """Return the server that the options name."""
+    from tierfs.engine.chunkstore.place import Server
 
-    return ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=False, **where)
+    return Server(endpoint_url or "", region or "", profile or "")
+
+
+def place_of(bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None) -> Place | None:
+    """Return the place that the options name; None if they name no place. At most one of the first three is given.
+
+    Raises UsageError, and InvalidRequest for a URL that is not a place.
+    """
+    require_bucket(bucket, cold_url, where)
+    from tierfs.engine.chunkstore.place import Place
+
+    server = server_of(**where)
+    if bucket is not None:
+        return Place.in_bucket(bucket, server)
+    if cold_url is not None:
+        return Place.parsed(cold_url, server)
+    return None if cold_dir is None else Place.in_directory(cold_dir)
+
+
+def require_place(
+    what: str, bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None
+) -> Place:
+    """Return the place that the options name. Raises as `place_of`, and UsageError unless they name one, `what`."""
+    place = None
+    if sum(option is not None for option in (bucket, cold_url, cold_dir)) == 1:
+        place = place_of(bucket, cold_url, cold_dir, **where)
+    if place is None:
+        raise click.UsageError(f"specify the place {what}: --bucket, --cold-url or --cold-dir")
+    return place

@@ -20,7 +20,6 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, SegmentKind, Tier
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
-from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import chains, directories, tables
 from tierfs.engine.metadata.records import SegmentRecord
@@ -166,7 +165,7 @@ def _raw_s(store: Store, pieces: Sequence[_Piece], tier: Tier) -> float:
     assert store.cold_location_id is not None
     with store.metadata.read() as txn:
         location = txn.must_get(LOCATIONS, tables.u32(store.cold_location_id), "the cold tier")
-    with closing(Place(location, store.path, store.settings.cold).open()) as storage:
+    with closing(store.place_of(location).open()) as storage:
         _forget_objects(storage, pieces)
         taken_s = _parallel_s(storage, pieces)
         _forget_objects(storage, pieces)

@@ -12,7 +12,6 @@ from tierfs.base.system.clock import Clock
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import LocationId
-from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import (
     BucketRules,
     DescribedStorage,
@@ -70,7 +69,7 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
     try:
-        return Place(location, store.path, store.settings.cold).open()
+        return store.place_of(location).open()
     except NotFound as exc:
         raise cold_identity.wrong_cold_tier(str(exc)) from exc
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.commands import tierfs
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.words.types import AttemptId, LocationId, SegmentId
 from tierfs.engine.metadata.records import IntentRecord
@@ -20,7 +20,7 @@ NAME = "segments/s/5/chunk-00000000000000000000-00000000000000000007-e1-0a"
 
 def test_objects_that_a_dead_owner_was_making_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    init_store(path, ColdChoice())
+    init_store(path)
     with app.open_store(path) as store, store.metadata.write() as txn:
         intent = IntentRecord(
             attempt=AttemptId("0a"),

@@ -16,7 +16,7 @@ from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.servers.rgw import free_ports
 from tierfs import __version__
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.system.places import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     return tmp_path / "store"
 
 

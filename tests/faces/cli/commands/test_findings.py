@@ -14,7 +14,7 @@ import pytest
 from tests import verbs
 from tierfs import __version__
 from tierfs.app import store as app
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import BackgroundSettings, Settings, WriteSettings
 from tierfs.base.system.memory_limit import MemoryLimit
 from tierfs.base.words.types import MIB
@@ -116,7 +116,7 @@ def test_java_home_goes_first(tmp_path: Path) -> None:
 
 @pytest.fixture
 def status(tmp_path: Path) -> StoreStatus:
-    init_store(tmp_path / "store", ColdChoice())
+    init_store(tmp_path / "store")
     with app.open_store(tmp_path / "store") as opened:
         return verbs.status(opened)
 

@@ -11,17 +11,18 @@ import pytest
 
 from tests.conftest import Bucket
 from tierfs.app.setup import nesting
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.chunkstore.protocol import BufferSource
 
 INSIDE, BELOW = "is inside the cold tier of another store, s3://", "has the cold tier of another store below it, in "
 
 
-def choice(bucket: Bucket, prefix: str) -> ColdChoice:
+def choice(bucket: Bucket, prefix: str) -> Place:
     endpoint, name = bucket
-    return ColdChoice(bucket_url=f"s3://{name}/{prefix}".rstrip("/"), endpoint_url=endpoint.endpoint_url)
+    return Place.parsed(f"s3://{name}/{prefix}".rstrip("/"), Server(endpoint.endpoint_url))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.pipeline.spark import warm_python
 from tests.pipeline.spark.conftest import require_java
 from tests.servers.spark_cluster import ROOT
 from tests.verbs import fill
-from tierfs.app.setup.create import ColdChoice, init_store
+from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
 
 TIMEOUT_S = 240
@@ -28,7 +28,7 @@ def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path)
         pytest.importorskip(name)
     require_java()
     path, files = tmp_path / "store", tmp_path / "files"
-    init_store(path, ColdChoice())
+    init_store(path)
     with open_store(path) as store:
         for number in range(3):
             fill(store.engine, f"d/s{number}", iter([b"line %d\n" % number]))

@@ -20,7 +20,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.tiering.adoption.foreign import cat, write_files
 from tests.tiering.adoption.test_growth import plugin
 from tests.tiering.adoption.test_pravega import S, slts
-from tierfs.app.adopt import PRAVEGA, ROCKETMQ, Adopter, ForeignReach
+from tierfs.app.adopt import PRAVEGA, ROCKETMQ, Adopter
 from tierfs.app.adopt_again import Readopter, remember
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter
@@ -199,8 +199,8 @@ class Follower:
         write_files(self.root, files)
 
     def begin(self, store: Store) -> Readopter:
-        adopter = Adopter(store, self.layout, "in", ForeignReach(), grows=True)
-        planned = adopter.plan(str(self.root))
+        adopter = Adopter(store, self.layout, "in", grows=True)
+        planned = adopter.plan(adopter.find(str(self.root)))
         adopter.adopt(planned, 2, Meter())
         remember(store, adopter, planned, 1)
         self.failures = Failures(store.metadata, BackgroundSettings())
@@ -266,8 +266,8 @@ def test_adopted_once_at_each_step(tmp_path: Path, history: History, step: int) 
     files, end = history.steps[step]
     follower.put(files)
     with open_store(tmp_path / "store", follower.clock) as store:
-        adopter = Adopter(store, history.layout, "in", ForeignReach())
-        planned = adopter.plan(str(follower.root))
+        adopter = Adopter(store, history.layout, "in")
+        planned = adopter.plan(adopter.find(str(follower.root)))
         adopter.adopt(planned, 2, Meter())
         assert not planned.plan.refused
         assert not [outcome.error for outcome in planned.outcomes if outcome.error]

@@ -57,11 +57,7 @@ def parse(url: str, endpoint_url: str = "") -> Address:
     """Return the parts of a URL; its path is taken as it is written. Raises InvalidRequest for any that is no place."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
-        known = " ".join(f"{name}://" for name in SCHEMES)
-        raise InvalidRequest(
-            f"{without_secret(url)}: unknown kind of cold tier",
-            remedy=f"use a directory, or one of: s3:// {known}; a package may add others: docs/python.md",
-        )
+        raise unknown_kind(url)
     require_no_secret(url)
     kind, shown = SCHEMES[scheme], without_secret(url)
     server, _, path = rest.partition("/")
@@ -81,6 +77,15 @@ def parse(url: str, endpoint_url: str = "") -> Address:
     if endpoint_url and not kind.takes_endpoint:
         raise InvalidRequest(f"{scheme}:// takes no endpoint URL: the URL itself contains its server")
     return Address(scheme, name, port, unquote(user) if at else "", f"/{root}".rstrip("/"), endpoint_url)
+
+
+def unknown_kind(url: str) -> InvalidRequest:
+    """Return the error for a URL that neither tierfs nor an installed package serves."""
+    known = " ".join(f"{name}://" for name in SCHEMES)
+    return InvalidRequest(
+        f"{without_secret(url)}: unknown kind of cold tier",
+        remedy=f"use a directory, or one of: s3:// {known}; a package may add others: docs/python.md",
+    )
 
 
 def require_no_secret(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from urllib.parse import urlsplit
 
 from tierfs.base.bytes.frozen import dataclass
@@ -23,6 +24,28 @@ def split_s3_url(url: str) -> tuple[str, str]:
     if not url.startswith(_PREFIX) or not bucket:
         raise InvalidRequest(f"{url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
     return bucket, prefix
+
+
+def recorded_url(url: str) -> str:
+    """Return the URL of a place for a store's objects in the form that is recorded. Raises InvalidRequest."""
+    parts = urlsplit(url)
+    if parts.scheme != S3_SCHEME or not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        from tierfs.engine.chunkstore.places import address
+
+        raise InvalidRequest(
+            f"{address.without_secret(url)} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX"
+        )
+    return f"{_PREFIX}{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
+
+
+def configured_endpoint() -> str:
+    """Return the endpoint that the environment specifies for AWS' tools; "" if it specifies no endpoint.
+
+    It is recorded with the place: a mount that is started without that variable must not use another server.
+    """
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return ""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 @dataclass(frozen=True, slots=True)

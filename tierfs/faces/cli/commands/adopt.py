@@ -17,7 +17,7 @@ from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.options import dry_run_option, jobs_option
 from tierfs.faces.cli.parameter_types import Duration
-from tierfs.faces.cli.place_options import server_options
+from tierfs.faces.cli.place_options import server_of, server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
@@ -118,19 +118,19 @@ def _run(
     into: str,
     dry_run: bool,
     jobs: int,
-    **reach: str | None,
+    **where: str | None,
 ) -> None:
-    from tierfs.app.adopt import Adopter, ForeignReach
+    from tierfs.app.adopt import Adopter
 
     directory = next((place for place in places if "://" not in place), None)
-    given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
+    given = next((f"--{key.replace('_', '-')}" for key, value in where.items() if value is not None), None)
     if directory is not None and given is not None:
         raise click.UsageError(f"{given} is only for places in S3, and {printable(directory)} is a directory")
     with session.open_store() as store, progress_line(session) as show:
-        grows = every_s is not None
+        grows, server = every_s is not None, server_of(**where)
         into = store.segment_of_path(into)
-        adopter = Adopter(store, layout, into, ForeignReach(**reach), ledgers, grows=grows)
-        adoptions = [adopter.plan(place, show) for place in places]
+        adopter = Adopter(store, layout, into, ledgers, grows=grows)
+        adoptions = [adopter.plan(adopter.find(place, server), show) for place in places]
         if layout is None:
             session.note(f"adopting as {adopter.kind}, detected by names; to override: --as")
         if every_s is not None:
@@ -237,7 +237,7 @@ def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[Adoptio
 
     for adoption in adoptions:
         if adoption.vanished:
-            session.warn(described(adoption.vanished, adoption.place))
+            session.warn(described(adoption.vanished, adoption.place.record))
         for warning in adoption.plan.warnings:
             session.warn(warning)
         reasons = Counter(out.why for out in adoption.plan.left_out)

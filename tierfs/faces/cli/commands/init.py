@@ -12,11 +12,12 @@ from tierfs.base.words.types import Ack
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.options import ack_option
 from tierfs.faces.cli.output import cold_place
-from tierfs.faces.cli.place_options import place_options, require_bucket, server_options
+from tierfs.faces.cli.place_options import place_of, place_options, require_bucket, server_options
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
-    from tierfs.app.setup.create import ColdChoice, InitReport
+    from tierfs.app.setup.create import InitReport
+    from tierfs.engine.chunkstore.place import Place
 
 
 @command("init")
@@ -54,20 +55,21 @@ def init(
     if cold is not None and ack == Ack.COLD:
         raise click.UsageError("--ack cold needs a cold tier, so it cannot be used with --cold none")
     require_bucket(bucket, None, {"create_bucket": create_bucket})
-    require_bucket(bucket, cold_url, where)
+    place = place_of(bucket, cold_url, cold_dir, **where)
     path = session.require_store_path()
-    from tierfs.app.setup.create import ColdChoice, init_store
+    from tierfs.app.setup.create import INSIDE, init_store
 
-    choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
-    report = _existing(path, choice) if if_missing else None
+    if place is None and cold is None:
+        place = INSIDE
+    report = _existing(path, place) if if_missing else None
     if report is None:
-        report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
+        report = init_store(path, place, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
     session.warn_text(report.warnings)
-    store, place = f"{printable(str(report.path))} ({report.store_id})", cold_place(report.cold_url, report.path)
-    session.done(report, f"{'created store' if report.created else 'unchanged:'} {store}, cold tier: {place}")
+    store, shown = f"{printable(str(report.path))} ({report.store_id})", cold_place(report.cold_url, report.path)
+    session.done(report, f"{'created store' if report.created else 'unchanged:'} {store}, cold tier: {shown}")
 
 
-def _existing(path: Path, choice: ColdChoice) -> InitReport | None:
+def _existing(path: Path, place: Place | None) -> InitReport | None:
     from tierfs.app.init_again import existing_store
 
-    return existing_store(path, choice)
+    return existing_store(path, place)

@@ -11,7 +11,7 @@ import click
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.place_options import server_options
+from tierfs.faces.cli.place_options import server_of, server_options
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def inspect(session: Session, objects: tuple[str, ...], **options: Any) -> None:
     Only headers and indexes are read; tierfs check reads all bytes. The exit code is 74 if an object is damaged or
     contradicts itself.
     """
-    from tierfs.app.inspect import Server, inspect
+    from tierfs.app.inspect import inspect
 
-    damaged = False
+    server, damaged = server_of(**options), False
     with session.open_store(looks=True) if session.has_store else nullcontext() as store:
         for number, wanted in enumerate(objects):
-            header = inspect(wanted, store, Server(**options))
+            header = inspect(wanted, store, server)
             if number and not session.json:
                 click.echo()
             rows = [(printable(name), printable(text)) for name, text in _header_rows(header)]

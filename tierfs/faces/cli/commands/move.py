@@ -26,10 +26,12 @@ def move(session: Session, **wanted: str | None) -> None:
     unchanged.
     """
     from tierfs.app.move import move as move_store
+    from tierfs.app.move import place_to
     from tierfs.engine.metadata.policies import told
 
     with session.open_store() as store, progress_line(session) as show:
-        done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
+        place = place_to(store, {key: value for key, value in wanted.items() if value is not None})
+        done = move_store(store, place, show)
     copied, before, after = done.copied, told(done.before), told(done.after)
     data = output.fields(done, "before=before.url cold_url=after.url endpoint_url=after.endpoint_url")
     data |= output.fields(copied, "objects bytes server_bytes=by_server_bytes present")

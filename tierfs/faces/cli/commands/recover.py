@@ -10,7 +10,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.place_options import cold_choice, place_options, server_options
+from tierfs.faces.cli.place_options import place_options, require_place, server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import VERBOSE, Session
 
@@ -35,7 +35,7 @@ _MOST_SEGMENTS = 20
 )
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
 @click.option("--left-place", is_flag=True, help="Recover from the source of a move, or from its incomplete target.")
-def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **place: Any) -> None:
+def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **where: Any) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
     Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
@@ -51,7 +51,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
 
     It lists 20 of the segments recovered without a known loss, or all with -v.
     """
-    choice, path = cold_choice("of the cold bytes", **place), session.require_store_path()
+    place, path = require_place("of the cold bytes", **where), session.require_store_path()
     every_segment = session.verbosity >= VERBOSE
 
     def confirm(journal: str) -> None:
@@ -66,7 +66,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
         if from_objects:
             from tierfs.app.recovery.from_objects import recover_from_objects
 
-            rebuilt = recover_from_objects(path, choice, show, confirm, takes_left=left_place)
+            rebuilt = recover_from_objects(path, place, show, confirm, takes_left=left_place)
             session.warn_text(rebuilt.warnings)
             data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
             data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]
@@ -75,7 +75,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
         else:
             from tierfs.app.recovery.recover import recover_store
 
-            report = recover_store(path, choice, show, takes_left=left_place)
+            report = recover_store(path, place, show, takes_left=left_place)
             session.warn_text(report.warnings)
             session.done(report, _recovered_text(report, every_segment=every_segment))
 

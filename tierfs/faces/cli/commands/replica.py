@@ -9,7 +9,7 @@ import click
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.place_options import cold_choice, place_options, server_options
+from tierfs.faces.cli.place_options import place_options, require_place, server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
@@ -18,7 +18,7 @@ from tierfs.faces.cli.session import Session
 @place_options("Bucket to follow.", "Another place to follow; URLs as for init.", "Cold directory to follow.")
 @server_options()
 @click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
-def replica(session: Session, refresh: bool, **place: Any) -> None:
+def replica(session: Session, refresh: bool, **where: Any) -> None:
     """Create a read-only store in the directory given by --store, which must be missing or empty.
 
     It shows the content of another store's bucket: segments end where their cold bytes end. Its mount or daemon
@@ -26,7 +26,7 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
     credentials are enough.
     """
     if refresh:
-        if place["bucket"] is not None or any(place.values()):
+        if where["bucket"] is not None or any(where.values()):
             raise click.UsageError("--refresh takes no place: a replica has its bucket")
         with session.open_store() as store:
             from tierfs.app.replica import refresh as refresh_replica
@@ -40,11 +40,11 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
             text = f"{output.count(done.entries, 'journal entry')}, up to slot {done.slot}"
         session.done(done, text)
         return
-    choice, path = cold_choice("to follow", **place), session.require_store_path()
+    place, path = require_place("to follow", **where), session.require_store_path()
     from tierfs.app.recovery.replica import create_replica
 
     with progress_line(session) as show:
-        report = create_replica(path, choice, show)
+        report = create_replica(path, place, show)
     session.warn_text(report.warnings)
     text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
     session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
