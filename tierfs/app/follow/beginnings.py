@@ -10,20 +10,36 @@ from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.sources import Log, LogSource
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.words.types import DirectoryId
+from tierfs.base.words.types import DirectoryId, EntryKind, SegmentKind
 from tierfs.engine.metadata import directories, followed
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange, FollowedSource
-from tierfs.engine.segments import create
+from tierfs.engine.segments import create, streams
 
 
 def record(store: Store, into: str, sources: Sequence[LogSource], logs: Collection[Log], at_ms: int) -> None:
     """Record that following sources begins with these logs, which were listed after `at_ms`; make the directories."""
-    first = [(each.segment, row) for each in logs if (row := _beginning(each.path)) is not None]
+    first = [(each.segment, row) for each in logs if (row := _first(store, each)) is not None]
     with store.metadata.write() as txn:
         for name in {into, *(segment.rpartition("/")[0] for segment, _ in first)}:
             create.make_directory(txn, name)
         directory_id = directories.must_find(txn, into).id
         followed.begin(txn, [record_of(source, directory_id, at_ms) for source in sources], first)
+
+
+def _first(store: Store, log: Log) -> FollowedRange | None:
+    """Return the place from which a log is read: its start, or the end of the bytes that its segment already has."""
+    with store.metadata.read() as txn:
+        if followed.of(txn, log.segment):
+            return None
+        entry = directories.find(txn, log.segment)
+        is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+        segment = streams.newest(txn, directories.segment_by_name(txn, log.segment)) if is_segment else None
+    if segment is not None and segment.kind is SegmentKind.BYTES and segment.length > segment.start_offset:
+        from tierfs.app.follow import resume
+
+        if (place := resume.find(store, segment, log.path)) is not None:
+            return place
+    return _beginning(log.path)
 
 
 def recorded(store: Store, into: str, sources: Sequence[LogSource]) -> list[FollowedSource]:
