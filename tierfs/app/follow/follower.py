@@ -20,7 +20,8 @@ from tierfs.app.follow.log_reader import LogReader, NewLines
 from tierfs.app.follow.rotations import logs_of
 from tierfs.app.follow.sources import Found, Log, LogSource
 from tierfs.app.follow.tree import WatchedTree
-from tierfs.app.room import Room, Tells
+from tierfs.app.follow.writers import Writers
+from tierfs.app.room import Tells
 from tierfs.app.store import Store
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import FEW_FILES, FEW_FILES_REMEDY, Meaning, meanings, ours
@@ -119,7 +120,6 @@ class LogFollower:
         self._into = names.join(names.split(into))
         self._sources = followed_sources
         self._tells = tells
-        self._room_wait_s = math.inf if waits else 0.0
         self._tree = WatchedTree()
         self._hints = Hints()
         self._logs: dict[str, _Followed] = {}
@@ -128,6 +128,7 @@ class LogFollower:
         self._since_ns = 0
         self._looked_s = self._polled_s = -math.inf
         self._stop = threading.Event()
+        self._writers = Writers(store, tells, math.inf if waits else 0.0, self._stop)
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self._begin()
@@ -137,8 +138,9 @@ class LogFollower:
 
     def close(self) -> None:
         """End; idempotent. NewLines that were not appended are read by the next follower."""
+        self._close_writers(list(self._logs.values()))
         for each in self._logs.values():
-            self._close(each)
+            each.reader.close()
         self._logs.clear()
         self._hints.close()
         for fd in self._wake:
@@ -343,49 +345,30 @@ class LogFollower:
 
     def _append(self, pieces: Sequence[tuple[_Followed, NewLines]]) -> None:
         """Append pieces of different logs in one commit. An error of one log is reported, and its piece read again."""
-        planned: list[tuple[_Followed, NewLines, PlannedAppend]] = []
-        for each, piece in pieces:
-            writer = self._writer(each, piece)
-            if writer is not None:
-                append = PlannedAppend(writer, piece.data, piece.expected_offset, followed=piece.followed)
-                planned.append((each, piece, append))
+        self._open_writers(pieces)
+        ready = [(each, piece, each.writer) for each, piece in pieces if each.writer is not None]
+        planned = [
+            PlannedAppend(writer, piece.data, piece.expected_offset, followed=piece.followed)
+            for _, piece, writer in ready
+        ]
         if not planned:
             return
-        results = append_all([append for _, _, append in planned])
-        for (each, piece, append), first in zip(planned, results, strict=True):
-            result = self._with_room(append) if isinstance(first, StorageFull) else first
+        results = append_all(planned)
+        for (each, piece, _), append, first in zip(ready, planned, results, strict=True):
+            result = self._writers.with_room(append) if isinstance(first, StorageFull) else first
             if isinstance(result, ByteRange):
                 self._took(each, piece, result)
             else:
                 self._failed(each, result)
 
-    def _writer(self, each: _Followed, piece: NewLines) -> SegmentWriter | None:
-        if each.writer is not None and not each.writer.is_closed:
-            return each.writer
-        name = each.reader.segment
-        try:
-            room = Room(self._store, self._tells, wait_s=self._room_wait_s)
-            each.writer = room.make(
-                name, lambda: self._store.engine.open_writer(name, expected_offset=piece.expected_offset), self._stop
-            )
-        except TierfsError as exc:
-            self._failed(each, exc)
-            return None
-        return each.writer
-
-    def _with_room(self, append: PlannedAppend) -> ByteRange | TierfsError:
-        """Wait until the disk has room for an append, and make it."""
-
-        def again() -> ByteRange:
-            result = append_all([append])[0]
+    def _open_writers(self, pieces: Sequence[tuple[_Followed, NewLines]]) -> None:
+        closed = [(each, piece) for each, piece in pieces if each.writer is None or each.writer.is_closed]
+        opened = self._writers.open({each.reader.segment: piece.expected_offset for each, piece in closed})
+        for each, _ in closed:
+            result = opened[each.reader.segment]
+            each.writer = None if isinstance(result, TierfsError) else result
             if isinstance(result, TierfsError):
-                raise result
-            return result
-
-        try:
-            return Room(self._store, self._tells, wait_s=self._room_wait_s).make(append.writer.name, again, self._stop)
-        except TierfsError as exc:
-            return exc
+                self._failed(each, result)
 
     def _took(self, each: _Followed, piece: NewLines, added: ByteRange) -> None:
         each.reader.took(piece, added, self._store.clock.now_ms())
@@ -414,21 +397,24 @@ class LogFollower:
 
     def _let_go(self, now_s: float) -> None:
         """Close the writers of idle logs, so that others may seal their segments."""
-        for each in self._logs.values():
-            if each.writer is not None and now_s - each.active_s >= _IDLE_WRITER_S:
-                self._store.engine.close_writer(each.writer)
-                each.writer = None
+        idle_s = now_s - _IDLE_WRITER_S
+        self._close_writers(
+            [each for each in self._logs.values() if each.writer is not None and each.active_s <= idle_s]
+        )
 
     @property
     def _is_crowded(self) -> bool:
         """Whether there are too many logs to keep the files of all open: those that are idle are found by name."""
         return len(self._logs) * _FILES_PER_LOG > osio.open_files_within_limit(_OPEN_FILES)
 
+    def _close_writers(self, logs: Sequence[_Followed]) -> None:
+        self._writers.close([each.writer for each in logs if each.writer is not None])
+        for each in logs:
+            each.writer = None
+
     def _close(self, each: _Followed) -> None:
         each.reader.close()
-        if each.writer is not None:
-            self._store.engine.close_writer(each.writer)
-            each.writer = None
+        self._close_writers([each])
 
 
 def _is_known(txn: ReadTransaction, name: str) -> bool:

@@ -14,6 +14,7 @@ from tierfs.app.follow import files, rotations
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import SeenFile
 from tierfs.app.store import Store
+from tierfs.app.unpacking import is_compressed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
@@ -56,7 +57,7 @@ def _last_bytes(store: Store, segment: SegmentRecord) -> bytes:
 def _files_of(path: str) -> Iterator[SeenFile]:
     directory, name = os.path.split(path)
     for each in rotations.earlier(name, os.listdir(directory)):
-        file = files.look_at(os.path.join(directory, each), compressed=rotations.is_compressed(each))
+        file = files.look_at(os.path.join(directory, each), compressed=is_compressed(each))
         if file is not None:
             yield file
     here = files.look_at(path)

@@ -6,7 +6,7 @@ An append must start fast: verbs that it never needs are imported when they are 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names
-from tierfs.base.words.errors import InvalidRequest, Sealed, StorageFull, no_cold_tier
-from tierfs.base.words.types import Ack, ByteRange, EntryKind, SegmentId, SegmentKind, SegmentStatus
+from tierfs.base.words.errors import InvalidRequest, StorageFull, no_cold_tier
+from tierfs.base.words.types import Ack, ByteRange, EntryKind, SegmentId, SegmentKind
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.records import SegmentRecord
@@ -134,20 +134,57 @@ class Engine:
         self.locks.require_process()
         self._require_floor(name)
         with self._lock:
-            segment, policy, ended = self._register(name, kind, expected_offset, take_over=take_over, new=new, ack=ack)
+            registered = self._register(name, kind, expected_offset, take_over=take_over, new=new, ack=ack)
+            return self._made_writer(name, *registered, one_segment=one_segment, ack=ack)
+
+    def open_writers(self, expected_offsets: Mapping[str, int]) -> dict[str, SegmentWriter]:
+        """Become the writer of segments, by their names and lengths, in one commit; see `open_writer`.
+
+        Raises the error of the first one that cannot be opened; none is opened then.
+        """
+        self.locks.require_process()
+        before: list[SegmentRecord] = []
+        with self._lock:
             try:
-                own = self._writers.pop(segment.id, None)
-                if own is not None:
-                    own.abandon()
-                if ended is not None:
-                    self.files.protect(ended)
-                canonical = names.join(names.split(name))
-                writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment, ack=ack)
+                with self.metadata.write() as txn:
+                    registered = [
+                        self._register_in(txn, name, SegmentKind.BYTES, length, before)
+                        for name, length in expected_offsets.items()
+                    ]
             except BaseException:
-                self.locks.unlock(segment.id, segment.writer_epoch)
+                for each in before:
+                    self._release(each)
                 raise
-            self._writers[segment.id] = writer
-            return writer
+            for each in before:
+                self.locks.unlock(each.id, each.writer_epoch)
+            return {
+                name: self._made_writer(name, *each) for name, each in zip(expected_offsets, registered, strict=True)
+            }
+
+    def _made_writer(
+        self,
+        name: str,
+        segment: SegmentRecord,
+        policy: Policy,
+        ended: str | None,
+        *,
+        one_segment: bool = False,
+        ack: Ack | None = None,
+    ) -> SegmentWriter:
+        """Return the writer of a segment that is registered. Called under the lock."""
+        try:
+            own = self._writers.pop(segment.id, None)
+            if own is not None:
+                own.abandon()
+            if ended is not None:
+                self.files.protect(ended)
+            canonical = names.join(names.split(name))
+            writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment, ack=ack)
+        except BaseException:
+            self.locks.unlock(segment.id, segment.writer_epoch)
+            raise
+        self._writers[segment.id] = writer
+        return writer
 
     def in_time(self, name: str, ack: Ack | None = None) -> AbstractContextManager[None]:
         """Bound what the block waits for as an append to a segment that begins now, the opening of its writer included.
@@ -326,26 +363,44 @@ class Engine:
         self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, new: bool, ack: Ack | None
     ) -> tuple[SegmentRecord, Policy, str | None]:
         """Make this process the writer, in one commit; return segment, policy and the chunk file it ended."""
-        before: SegmentRecord | None = None
+        before: list[SegmentRecord] = []
         try:
             with self.metadata.write() as txn:
-                before = create.create(txn, name, kind) if new else self._find_or_create(txn, name, kind)
-                if expected_offset is not None and expected_offset != before.length:
-                    raise offset_mismatch(name, expected_offset, before.length)
-                if not take_over and self._own(before) is not None:
-                    raise ownership.own_writer_conflict(before)
-                active_chunk.require_whole(txn, self.files, before, name)
-                segment = ownership.register(txn, before, self.locks, take_over=take_over)
-                policy = policies.effective(txn, segment)
-                if (ack or policy.ack) is Ack.COLD:
-                    self._require_pool(txn, segment, name)
-                ended = None if segment.active else seal.active_file(txn, before)
+                made = self._register_in(
+                    txn, name, kind, expected_offset, before, take_over=take_over, new=new, ack=ack
+                )
         except BaseException:
-            if before is not None:
-                self._release(before)
+            for each in before:
+                self._release(each)
             raise
-        self.locks.unlock(before.id, before.writer_epoch)
-        return segment, policy, ended
+        self.locks.unlock(before[0].id, before[0].writer_epoch)
+        return made
+
+    def _register_in(
+        self,
+        txn: WriteTransaction,
+        name: str,
+        kind: SegmentKind,
+        expected_offset: int | None,
+        before: list[SegmentRecord],
+        *,
+        take_over: bool = False,
+        new: bool = False,
+        ack: Ack | None = None,
+    ) -> tuple[SegmentRecord, Policy, str | None]:
+        """Do the same in a transaction; add the segment as it was to `before`, whose locks the caller releases."""
+        old = create.create(txn, name, kind) if new else streams.to_append(txn, name, kind)
+        before.append(old)
+        if expected_offset is not None and expected_offset != old.length:
+            raise offset_mismatch(name, expected_offset, old.length)
+        if not take_over and self._own(old) is not None:
+            raise ownership.own_writer_conflict(old)
+        active_chunk.require_whole(txn, self.files, old, name)
+        segment = ownership.register(txn, old, self.locks, take_over=take_over)
+        policy = policies.effective(txn, segment)
+        if (ack or policy.ack) is Ack.COLD:
+            self._require_pool(txn, segment, name)
+        return segment, policy, None if segment.active else seal.active_file(txn, old)
 
     def _release(self, before: SegmentRecord) -> None:
         """Release the locks of a failed registration, except that of a writer of this process."""
@@ -353,28 +408,6 @@ class Engine:
         own = self._writers.get(before.id)
         if own is None or own.epoch != before.writer_epoch:
             self.locks.unlock(before.id, before.writer_epoch)
-
-    def _find_or_create(self, txn: WriteTransaction, name: str, kind: SegmentKind) -> SegmentRecord:
-        ledger = kind is SegmentKind.LEDGER
-        entry = directories.must_find(txn, name, "ledger") if ledger else directories.find(txn, name)
-        if entry is None:
-            return create.create(txn, name)
-        if entry.kind is EntryKind.DIRECTORY:
-            raise directories.not_a_segment(name)
-        segment = streams.newest(txn, directories.segment_by_name(txn, name))
-        if segment.kind is not kind:
-            if segment.kind is SegmentKind.LEDGER:
-                raise InvalidRequest(f"{names.printable(name)} is a ledger", remedy="add entries: tierfs ledger append")
-            raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy="add bytes: tierfs append")
-        if not segment.sealed:
-            return segment
-        following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
-        if following is None:
-            shown = names.printable(name)
-            elsewhere = f"tierfs unseal {names.as_word(name)}, or append elsewhere"
-            remedy = "append to its managed ledger" if ledger else elsewhere
-            raise Sealed(f"cannot append to {shown}: it is {'closed' if ledger else 'sealed'}", remedy=remedy)
-        return following
 
     def _move(self, writer: SegmentWriter) -> Moved | None:
         """Move a writer to its segment's successor; see seal.move. Called under the writer's lock."""

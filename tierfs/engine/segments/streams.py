@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names
-from tierfs.base.words.errors import InvalidRequest
-from tierfs.base.words.types import Inode, SegmentId, SegmentKind, SegmentStatus
+from tierfs.base.words.errors import InvalidRequest, Sealed
+from tierfs.base.words.types import EntryKind, Inode, SegmentId, SegmentKind, SegmentStatus
 from tierfs.engine.metadata import changes, directories, policies
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
@@ -92,6 +92,32 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
     )
     policies.inherit_from(txn, following.id, segment.id)
     sealed_record.write(txn, segment, successor_id=following.id)
+    return following
+
+
+def to_append(txn: WriteTransaction, name: str, kind: SegmentKind) -> SegmentRecord:
+    """Return the segment to which appends of this name go, made if it is missing. Raises as Engine.open_writer."""
+    from tierfs.engine.segments import create
+
+    ledger = kind is SegmentKind.LEDGER
+    entry = directories.must_find(txn, name, "ledger") if ledger else directories.find(txn, name)
+    if entry is None:
+        return create.create(txn, name)
+    if entry.kind is EntryKind.DIRECTORY:
+        raise directories.not_a_segment(name)
+    segment = newest(txn, directories.segment_by_name(txn, name))
+    if segment.kind is not kind:
+        if segment.kind is SegmentKind.LEDGER:
+            raise InvalidRequest(f"{names.printable(name)} is a ledger", remedy="add entries: tierfs ledger append")
+        raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy="add bytes: tierfs append")
+    if not segment.sealed:
+        return segment
+    following = go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
+    if following is None:
+        shown = names.printable(name)
+        elsewhere = f"tierfs unseal {names.as_word(name)}, or append elsewhere"
+        remedy = "append to its managed ledger" if ledger else elsewhere
+        raise Sealed(f"cannot append to {shown}: it is {'closed' if ledger else 'sealed'}", remedy=remedy)
     return following
 
 

@@ -157,7 +157,7 @@ class SegmentWriter:
         """Return an append as a call. Raises Closed in a child of fork."""
         self._tools.require_process()
         data = memoryview(append.data).cast("B")
-        call = AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal)
+        call = AppendCall(self, data, (), append.expected_offset, last=append.last or append.seal, seal=append.seal)
         call.key, call.followed, call.deadline = append.key, append.followed, append.deadline
         return call
 
@@ -393,6 +393,8 @@ class PlannedAppend:
     """The caller has looked that no append was made under it."""
     deadline: Deadline | None = None
     """By which its caller has an answer, where it waits for a server; None: as if it began now."""
+    last: bool = False
+    """The writer is closed next."""
     followed: FollowedRange | None = None
     """The place of `data` in a file outside of the store, to be recorded with it."""
 
