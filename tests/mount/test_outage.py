@@ -33,6 +33,8 @@ DEADLINE_S = 1.0
 RESTART_S = 1.0
 READ_AHEADS_AT_ONCE = 12
 """The kernel's own limit: so many that wait would hold up every other read."""
+APART_BYTES = 6 << 18
+"""More than the longest read-ahead of a mount, 1 MiB: no reader waits for a page that another one has requested."""
 
 
 @pytest.fixture
@@ -152,12 +154,13 @@ def test_a_server_that_stays_away_is_an_error_at_the_deadline(
 def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mount: Mount, gate: Gate) -> None:
     mnt = mount(fault="tells-soon").path
     gate.silence()
-    readers = [
-        subprocess.Popen(["tail", "-c", f"+{number << 20}", mnt / "s"], stdout=subprocess.DEVNULL)
-        for number in range(20)
-    ]
+    readers = [reading_from(0, mnt)]
     try:
-        assert eventually(lambda: waiting_reads(mnt) > READ_AHEADS_AT_ONCE, within_s=30)
+        # Until a read arrives, each open drops the pages of the file, and waits for those that are being read.
+        assert eventually(lambda: waiting_reads(mnt) >= 1)
+        readers += [reading_from(offset, mnt) for offset in range(APART_BYTES, SIZE, APART_BYTES)]
+        assert len(readers) > READ_AHEADS_AT_ONCE
+        assert eventually(lambda: waiting_reads(mnt) >= len(readers))
         assert (mnt / "l").read_bytes() == reference(0, 100_000)
         assert [reader.poll() for reader in readers] == [None] * len(readers), "they still wait"
     finally:
@@ -166,6 +169,10 @@ def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mou
         gate.open()
         for reader in readers:
             reader.wait(30)
+
+
+def reading_from(offset: int, mnt: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["tail", "-c", f"+{offset + 1}", mnt / "s"], stdout=subprocess.DEVNULL)
 
 
 def waiting_reads(mnt: Path) -> int:
