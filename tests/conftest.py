@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ from hypothesis import settings
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.leftovers import unmount_leftovers
 from tests.not_run import NotRun
 from tests.servers import quick_java, versity
 from tests.servers.certificates import Authority
@@ -63,6 +66,9 @@ def pytest_configure(config: pytest.Config) -> None:
     has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _IN_MEMORY_BYTES
     if has_room and available_bytes(memory_limit.find()) >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
+    if not hasattr(config, "workerinput"):
+        place = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+        unmount_leftovers(Path(place).resolve() / f"pytest-of-{getpass.getuser()}")
     config.pluginmanager.register(NotRun())
 
 

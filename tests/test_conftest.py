@@ -46,7 +46,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     test = tmp_path_factory.mktemp("run") / "test_it.py"
     test.write_text(NOT_RUN + "".join(TEST.format(name=n, logger=w, method=m, expected=e) for n, w, m, e in CASES))
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    command += ["-c", str(ROOT / "pyproject.toml"), "-m", "not whole", "-n", "1", str(test)]
+    command += ["-c", str(ROOT / "pyproject.toml"), "-m", "not whole", "-n", "1"]
+    command += ["--basetemp", str(test.parent / "its"), str(test)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
