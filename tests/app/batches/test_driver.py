@@ -67,7 +67,10 @@ def failing_task(job: WriteJob) -> None:
 
 
 def in_executors(job: WriteJob, *data: bytes) -> list[UploadedSegment]:
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    """Run the tasks in processes that are forked from one which knows of no store, and has imported what they need."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([run_task.__module__])
+    with ProcessPoolExecutor(2, context) as pool:
         running = [pool.submit(run_task, job, number, one) for number, one in enumerate(data)]
         return [segment for task in running for segment in task.result()]
 

@@ -6,8 +6,7 @@ emptied. Bytes that are asked for afterwards are in the new place only.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.app.moving.conftest import SIZE, Change, require_unaccused, text_of
 from tests.commands import tierfs
 from tests.faces.admin.conftest import serving as admin
@@ -23,58 +23,19 @@ from tierfs.app.fsck import Checking, Options
 from tierfs.base.bytes.progress import Progress
 
 
-class Program:
-    """A program of its own that does a step for each line it is sent."""
-
-    def __init__(self, *words: object) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
-    def step(self, word: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{word}\n")
-        return self._process.stdout.readline().rstrip("\n")
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
 @contextmanager
-def running(*words: object) -> Iterator[Program]:
-    program = Program(*words)
+def running(way: str, store: Path) -> Iterator[forked.Talking]:
+    """A program of its own, see tests.app.moving.program."""
+    program = forked.Talking("tests.app.moving.program", way, store, asks=True)
     try:
         yield program
     finally:
         program.end()
 
 
-PYTHON = """
-import sys, tierfs
-store = tierfs.open_store(sys.argv[1])
-kept = store.open("third")
-kept.read(100)
-for line in sys.stdin:
-    name = line.strip()
-    try:
-        data = kept.read() if name == "kept" else store.open(name).read()
-        print(len(data), data[-10:].hex(), flush=True)
-    except Exception as error:
-        print(type(error).__name__, error, flush=True)
-"""
-
-FSSPEC = """
-import sys, fsspec
-fs = fsspec.filesystem("tierfs", store=sys.argv[1])
-for line in sys.stdin:
-    try:
-        data = fs.cat_file(line.strip())
-        print(len(data), data[-10:].hex(), flush=True)
-    except Exception as error:
-        print(type(error).__name__, error, flush=True)
-"""
+def answer(program: forked.Talking, word: str) -> str:
+    program.ask(word)
+    return program.line().rstrip("\n")
 
 
 def told(name: str, skip: int = 0) -> str:
@@ -82,19 +43,19 @@ def told(name: str, skip: int = 0) -> str:
 
 
 def test_a_python_program(store: Path, change: Change) -> None:
-    with running("-c", PYTHON, store) as program:
-        assert program.step("first") == told("first")
+    with running("python", store) as program:
+        assert answer(program, "first") == told("first")
         change(store)
-        assert program.step("second") == told("second")
-        assert program.step("kept") == told("third", skip=100)
+        assert answer(program, "second") == told("second")
+        assert answer(program, "kept") == told("third", skip=100)
     require_unaccused(store)
 
 
 def test_an_fsspec_file_system(store: Path, change: Change) -> None:
-    with running("-c", FSSPEC, store) as program:
-        assert program.step("first") == told("first")
+    with running("fsspec", store) as program:
+        assert answer(program, "first") == told("first")
         change(store)
-        assert program.step("second") == told("second")
+        assert answer(program, "second") == told("second")
     require_unaccused(store)
 
 
@@ -110,18 +71,20 @@ def test_a_mount_with_a_file_open(store: Path, change: Change, tmp_path: Path) -
 
 
 def test_cat_that_follows(store: Path, change: Change) -> None:
-    command = [sys.executable, "-m", "tierfs", "--store", str(store), "cat", "-f", "first"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
+    reading, writing = os.pipe()
+    with open(os.devnull, "r+b") as nothing, open(writing, "wb") as theirs, open(reading, "rb") as shown:
+        streams = (nothing.fileno(), theirs.fileno(), nothing.fileno())
+        following = forked.start("tierfs", ["--store", str(store), "cat", "-f", "first"], os.environ, streams)
         try:
-            assert following.stdout is not None
-            assert following.stdout.read(len(text_of("first"))) == text_of("first")
+            assert shown.read(len(text_of("first"))) == text_of("first")
             change(store)
             tierfs("-q", "append", "first", store=store, stdin=b"more\n" * 1000)
             tierfs("-q", "offload", store=store)
             tierfs("-q", "evict", store=store)
-            assert following.stdout.read(5000) == b"more\n" * 1000
+            assert shown.read(5000) == b"more\n" * 1000
         finally:
             following.kill()
+            following.wait(30)
 
 
 def test_an_admin_server(store: Path, change: Change) -> None:
