@@ -26,16 +26,16 @@ from tierfs.engine.chunkstore.wrappers import Wrapped
 PREFIX = "tenant/ü"
 """Every S3 run has a prefix, and one that needs percent-encoding."""
 
+FAR = ["gcs", "azure", "sftp", pytest.param("webhdfs", marks=pytest.mark.hdfs)]
+"""Places of servers."""
+
 STORAGES = [
     "memory",
     "directory",
     "wrapped",
     "place-memory",
     "place-local",
-    "gcs",
-    "azure",
-    "sftp",
-    pytest.param("webhdfs", marks=pytest.mark.hdfs),
+    *FAR,
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
     "versity",
@@ -56,8 +56,10 @@ WRITING = [
     "moto-crc32c",
     pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH),
 ]
-PAGES = ["memory", pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
-"""Those that list by pages, and one that has none."""
+COMPOSING = [each for each in WRITING if each not in FAR]
+"""One function composes in every place, by its reads and one put: place-memory and place-local stand for all."""
+PAGES = [pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
+"""Those that list by pages."""
 
 REFUSING = ["memory", "directory", "moto"]
 """What is refused before anything is sent is refused by these; others share their checks, or are below a wrapper."""

@@ -9,9 +9,11 @@ import pytest
 
 from tests.conformance.storages import KEEPING, PAGES, READING, REFUSING, STORAGES, WRITING, opened
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.s3.storage import S3Storage
 from tierfs.engine.testing import chunk_storage, suite
 from tierfs.engine.testing.chunk_storage import CREATORS, names, put
 
+PAGE = 4
 MANY = 1003
 """More than one page of an S3 listing."""
 
@@ -52,11 +54,23 @@ def test_the_suite_of_users_has_every_part_of_the_contract() -> None:
     assert all(issubclass(suite.ChunkStorageSuite, part) for part in parts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("storage", PAGES, indirect=True)
-def test_list_of_more_than_a_page(storage: ChunkStorage) -> None:
-    expected = [f"many/{number:06d}" for number in range(MANY)]
+@pytest.mark.parametrize("page", [PAGE, pytest.param(None, marks=[pytest.mark.whole, pytest.mark.slow])])
+def test_list_of_more_than_a_page(storage: S3Storage, page: int | None) -> None:
+    """On pages that the client shortens, and in `make test-all` on those of 1,000 names that the server makes."""
+    asked = 0
+
+    def shorten(params: dict[str, object], **_: object) -> None:
+        nonlocal asked
+        asked += 1
+        if page is not None:
+            params["MaxKeys"] = page
+
+    storage.client.meta.events.register("provide-client-params.s3.ListObjectsV2", shorten)
+    expected = [f"many/{number:06d}" for number in range(3 * page if page is not None else MANY)]
     with ThreadPoolExecutor(CREATORS) as pool:
         list(pool.map(lambda name: put(storage, name), expected))
     assert names(storage, "many/") == expected
-    assert names(storage, "many/", after="many/000500") == expected[501:]
+    assert asked > 1
+    middle = len(expected) // 2
+    assert names(storage, "many/", after=expected[middle]) == expected[middle + 1 :]

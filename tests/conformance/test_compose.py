@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.conformance.storages import PREFIX, WRITING, opened, s3_storage
+from tests.conformance.storages import COMPOSING, FAR, PREFIX, opened, s3_storage
 from tests.conftest import Bucket
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
@@ -31,8 +31,18 @@ def storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         yield storage
 
 
-@pytest.mark.parametrize("storage", WRITING, indirect=True)
+@pytest.mark.parametrize("storage", COMPOSING, indirect=True)
 class TestComposing(compose.Composes): ...
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("storage", FAR, indirect=True)
+class TestComposingFarAway(compose.Composes): ...
+
+
+@pytest.mark.parametrize("storage", FAR, indirect=True)
+def test_a_place_of_a_server_composes_of_ranges(storage: ChunkStorage) -> None:
+    compose.Composes().test_ranges_of_objects_one_of_them_twice(storage)
 
 
 def assert_no_uploads(storage: ChunkStorage) -> None:
