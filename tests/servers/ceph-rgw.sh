@@ -9,8 +9,8 @@
 # CEPH_MEMORY_BYTES limits the stored bytes (8 GiB). Every daemon listens on loopback only.
 set -Eeuo pipefail
 
-readonly TOOLS=(ceph-mon ceph-mgr ceph-osd ceph ceph-authtool monmaptool radosgw radosgw-admin curl)
-readonly DAEMONS=(client.rgw osd.0 mgr.x mon.a) # in the order they are stopped
+readonly TOOLS=(ceph-mon ceph-osd ceph ceph-authtool monmaptool radosgw radosgw-admin curl)
+readonly DAEMONS=(client.rgw osd.0 mon.a) # in the order they are stopped
 readonly READY_S=60 STOP_S=10
 
 exec 3>&2 # the caller's standard error, for fail() also where start.log takes the other one
@@ -65,7 +65,7 @@ clean_directory() {
   elif [ -n "$(ls -A "$dir" 2> /dev/null)" ]; then
     fail "$dir is not empty and holds no earlier server; give another directory"
   fi
-  mkdir -p "$dir"/{mon,mgr,osd,rgw,run}
+  mkdir -p "$dir"/{mon,osd,rgw,run}
 }
 
 # Where radosgw listens, as its option wants it.
@@ -103,9 +103,6 @@ mon_data_avail_warn = 2
 mon_data_avail_crit = 1
 [mon]
 mon_data = $dir/mon
-[mgr]
-mgr_data = $dir/mgr
-mgr_initial_modules =
 [osd]
 osd_data = $dir/osd
 osd_objectstore = memstore
@@ -131,10 +128,9 @@ key() { ceph-authtool keyring --gen-key -n "$@"; }
 create_keys() {
   touch keyring
   key mon. --cap mon 'allow *'
-  key client.admin --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *'
-  key client.rgw --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *'
-  key mgr.x --cap mon 'allow profile mgr' --cap osd 'allow *'
-  key osd.0 --cap mon 'allow profile osd' --cap osd 'allow *' --cap mgr 'allow profile osd'
+  key client.admin --cap mon 'allow *' --cap osd 'allow *'
+  key client.rgw --cap mon 'allow *' --cap osd 'allow *'
+  key osd.0 --cap mon 'allow profile osd' --cap osd 'allow *'
 }
 
 start_daemons() {
@@ -143,7 +139,6 @@ start_daemons() {
   monmaptool --create --addv a "$addresses" --fsid "$fsid" monmap
   ceph-mon -c "$conf" --id a --mkfs --monmap monmap --keyring keyring
   daemon ceph-mon -c "$conf" --id a
-  daemon ceph-mgr -c "$conf" --id x
   timeout "$READY_S" ceph -c "$conf" osd new "$uuid"
   ceph-osd -c "$conf" --id 0 --mkfs --osd-uuid "$uuid"
   daemon ceph-osd -c "$conf" --id 0
