@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.servers.process import ServerError, ServerProcess
+from tests.servers.quick_java import OPTIONS
 from tests.servers.rgw import free_ports
 
 SOURCES = Path(__file__).with_name("hdfs")
@@ -25,14 +26,8 @@ CLASS_PATH = f"{CLASSES}:{JARS}/*"
 PORTS = 5
 _PREPARE_S = 600
 
-# Jersey's JAXB defines classes by reflection. What lives for minutes gains nothing by a second compiler.
-JAVA = [
-    "java",
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "--add-opens=java.base/java.lang=ALL-UNNAMED",
-]
+# Jersey's JAXB defines classes by reflection.
+JAVA = ["java", "-Xmx512m", *OPTIONS.split(), "--add-opens=java.base/java.lang=ALL-UNNAMED"]
 
 
 class HdfsServer(ServerProcess):

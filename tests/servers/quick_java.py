@@ -19,8 +19,8 @@ CONF = KEPT / "conf"
 """Spark's configuration, which is empty: the first entry of the class path, to which the classes are bound."""
 
 _CLASSES = KEPT / "classes.jsa"
-# Compiling for longer lives takes two cores for more than it gives back; Spark's own classes need no verification.
-_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+# Compiling for longer lives takes two cores for more than it gives back; classes of releases need no verification.
+OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 def install(home: Path) -> dict[str, str]:
@@ -33,7 +33,7 @@ def install(home: Path) -> dict[str, str]:
         return {"SPARK_CONF_DIR": str(CONF)}
     program = home / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {java} {_OPTIONS} {kept} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {java} {OPTIONS} {kept} "$@"\n')
     program.chmod(0o755)
     return {"SPARK_CONF_DIR": str(CONF), "JAVA_HOME": str(home)}
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.servers.hdfs_server import missing_tools, prepare
+from tests.servers.quick_java import OPTIONS
 
 SOURCES = Path(__file__).with_name("pulsar")
 KEPT = Path(__file__).parents[3] / ".venv" / "pulsar-admin"
 DONE = KEPT / "done"
 
-# What lives for seconds gains nothing by a second compiler.
-_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_JAVA = ["java", "-Xmx256m", *OPTIONS.split()]
 _TOKENS = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 _END_S = 20
 
