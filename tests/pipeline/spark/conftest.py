@@ -107,9 +107,9 @@ def spark(kept_jvm: KeptJvm, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A master and two workers of one core, started once for the run."""
+    """A master and two workers of one core. Six JVMs at rest, with those of a session, need 1.5 % of a core."""
     require_java()
     server = SparkCluster(tmp_path_factory.mktemp("cluster"))
     try:
