@@ -28,7 +28,10 @@ from tierfs.upkeep.holder.problem import ProblemKind
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
-SIZE = 24 << 20
+SIZE = 1 << 20
+LONG = 24 << 20
+ALONE = 8 << 20
+"""Of a segment that shares no object with others."""
 DEADLINE_S = 1.0
 RESTART_S = 1.0
 READ_AHEADS_AT_ONCE = 12
@@ -44,12 +47,12 @@ def gate(moto_bucket: Bucket) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store]:
+def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate, request: pytest.FixtureRequest) -> Iterator[app.Store]:
     """A store whose segment `s` is cold, in a bucket behind the gate, and `l` is local."""
     url = f"s3://{moto_bucket[1]}/p"
     init_store(tmp_path / "store", Place.parsed(url, Server(gate.url)))
     with app.open_store(tmp_path / "store") as opened:
-        append(opened, "s", reference(0, SIZE), seal=True)
+        append(opened, "s", reference(0, getattr(request, "param", SIZE)), seal=True)
         verbs.offload(opened)
         verbs.evict(opened)
         append(opened, "l", reference(0, 100_000), seal=True)
@@ -80,21 +83,21 @@ def test_a_key_that_was_replaced_is_told_as_an_error_of_the_disk_until_the_new_o
     init_store(tmp_path / "store", place)
     with app.open_store(tmp_path / "store") as opened:
         for name in ("a", "b", "c"):
-            append(opened, name, reference(0, SIZE), seal=True)
+            append(opened, name, reference(0, ALONE), seal=True)
         verbs.offload(opened)
         verbs.evict(opened)
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     tierfs("mount", mnt, store=tmp_path / "store")
     try:
-        assert (mnt / "a").read_bytes() == reference(0, SIZE)
+        assert (mnt / "a").read_bytes() == reference(0, ALONE)
         rgw_server.revoke_key("old")
         assert eventually(lambda: errno_of((mnt / "b").read_bytes) == errno.EIO)
         write_keys(keys, ACCESS_KEY, SECRET_KEY)
         shown = tierfs("status", store=tmp_path / "store", check=False).out
         assert f"reads at {mnt} are refused: credentials refused by" in shown
         assert eventually(lambda: errno_of((mnt / "b").read_bytes) == 0)
-        assert (mnt / "c").read_bytes() == reference(0, SIZE)
+        assert (mnt / "c").read_bytes() == reference(0, ALONE)
         assert "reads at" not in tierfs("status", store=tmp_path / "store", check=False).out
     finally:
         tierfs("umount", mnt, store=tmp_path / "store", check=False)
@@ -104,11 +107,12 @@ def deadline(store: app.Store, seconds: float) -> None:
     (store.path / "store.toml").write_text(f"[read]\ndeadline_s = {seconds}\n")
 
 
+@pytest.mark.parametrize("store", [LONG], indirect=True)
 def test_a_restart_in_the_middle_of_a_copy_is_waited_for(
     store: app.Store, mount: Mount, gate: Gate, tmp_path: Path
 ) -> None:
     mnt = mount().path
-    gate.close_after_bytes = gate.forwarded_bytes + SIZE // 3
+    gate.close_after_bytes = gate.forwarded_bytes + LONG // 3
     copying = subprocess.Popen(["cp", mnt / "s", tmp_path / "copy"], stderr=subprocess.PIPE)
     assert eventually(lambda: gate.close_after_bytes is None)
     reopening = threading.Timer(RESTART_S, gate.open)
@@ -116,7 +120,7 @@ def test_a_restart_in_the_middle_of_a_copy_is_waited_for(
     _, said = copying.communicate(timeout=60)
     reopening.join()
     assert (copying.returncode, said) == (0, b"")
-    assert (tmp_path / "copy").read_bytes() == reference(0, SIZE)
+    assert (tmp_path / "copy").read_bytes() == reference(0, LONG)
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
@@ -151,6 +155,7 @@ def test_a_server_that_stays_away_is_an_error_at_the_deadline(
     assert (mnt / "s").read_bytes() == reference(0, SIZE)
 
 
+@pytest.mark.parametrize("store", [LONG], indirect=True)
 def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mount: Mount, gate: Gate) -> None:
     mnt = mount(fault="tells-soon").path
     gate.silence()
@@ -158,7 +163,7 @@ def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mou
     try:
         # Until a read arrives, each open drops the pages of the file, and waits for those that are being read.
         assert eventually(lambda: waiting_reads(mnt) >= 1)
-        readers += [reading_from(offset, mnt) for offset in range(APART_BYTES, SIZE, APART_BYTES)]
+        readers += [reading_from(offset, mnt) for offset in range(APART_BYTES, LONG, APART_BYTES)]
         assert len(readers) > READ_AHEADS_AT_ONCE
         assert eventually(lambda: waiting_reads(mnt) >= len(readers))
         assert (mnt / "l").read_bytes() == reference(0, 100_000)
