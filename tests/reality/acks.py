@@ -19,7 +19,7 @@ from tierfs.base.words.types import Ack
 from tierfs.engine.metadata import directories
 
 KINDS = ("appender", "appender", "holder", "host")
-MOST_LINES = 30
+MOST_LINES = 10
 """Acknowledgments that an appender is ahead of us: while we compare everything it waits, else there is ever more."""
 
 

@@ -93,7 +93,7 @@ class Life:
         self.numbers = itertools.count()
         self.chunk_bytes = LARGE_BYTES if large else SMALL_BYTES
         below_bytes = chosen.choice(packs)
-        self.settings = f"[offload]\ngrace_s = 0\npack_below_bytes = {below_bytes}\n[background]\ntick_s = 0.01\n"
+        self.settings = f"[offload]\ngrace_s = 0\npack_below_bytes = {below_bytes}\n[background]\ntick_s = 0.05\n"
         self.make()
 
     @property

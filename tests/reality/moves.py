@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests import forked, verbs
 from tests.mount.waiting import eventually
-from tests.reality.acks import APPENDING, Appending, Drill, Progress
+from tests.reality.acks import APPENDING, MOST_LINES, Appending, Drill, Progress
 from tests.reality.lives import Life, Place, Places
 from tests.reality.readers import Follower, Program, Watch, open_readers
 from tierfs.app import store as app
@@ -43,6 +43,10 @@ _KEPT_BYTES = 150_000
 """Of each segment in `log`, by retention: more than its appender is ahead of those that follow it."""
 _LOG_LINES = 30
 """Acknowledgments of its appender that are waited for, before those that follow it are."""
+
+_ON_THE_WAY = 2 * 8 + 4 + 1
+"""Acknowledgments that may be older than those which wait: a page in the pipe and one that was read from it, see
+_LINE_BYTES of the appender, one of each of its threads, and one of ours."""
 
 _LOCAL = (
     Appending(tuple(f"l/s{each}" for each in range(4)), Ack.LOCAL),
@@ -186,7 +190,7 @@ class MovesDrill(Drill):
     def _everywhere(self) -> None:
         """Wait until every process that appends has had an answer in the new place."""
         for appender in list(self.appenders.values()):
-            for _ in range(40):  # what waits in its pipe is older
+            for _ in range(MOST_LINES + _ON_THE_WAY + 1):
                 self._hear(appender.line())
         self._require_followed()
 

@@ -24,9 +24,10 @@ def nights_on(path: Path, tmp_path: Path) -> Nights:
     return Nights(path, directories_in(tmp_path / "places"), SEED, tmp_path / "mnt")
 
 
-def test_a_disk_that_is_full_under_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nights", [1, pytest.param(2, marks=pytest.mark.whole)])
+def test_a_disk_that_is_full_under_everything(tmp_path: Path, nights: int) -> None:
     with disk(tmp_path / "disk", DISK_BYTES) as path:
-        assert nights_on(path, tmp_path).full(2)["records"]
+        assert nights_on(path, tmp_path).full(nights)["records"]
 
 
 def test_a_disk_that_fails_under_everything(tmp_path: Path) -> None:
