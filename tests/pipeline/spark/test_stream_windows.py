@@ -87,19 +87,19 @@ def limited(kind: Kind, records: int | None = None, files: int | None = None) ->
     return {} if records is None else {"maxBytesPerTrigger": str(records * len(kind.make("a", BEGIN_S)))}
 
 
-# A limit of one record has the most batches, and tests/pipeline/scan/test_stream_shares.py plans all limits.
+# A low limit has the most batches of Spark, and tests/pipeline/scan/test_stream_shares.py plans all limits.
 CASES = [
     ("lines", {"records": 13}),
     ("lines", {"files": 1}),
     ("lines", {}),
-    ("entries", {"records": 2}),
-    ("messages", {"records": 5}),
+    ("entries", {"records": 10}),
+    ("messages", {"records": 10}),
     *(pytest.param("lines", {"records": number}, marks=pytest.mark.whole) for number in (1, 2, 10, 20, 1000)),
     pytest.param("lines", {"files": 2}, marks=pytest.mark.whole),
     *(
         pytest.param(kind, {"records": number}, marks=pytest.mark.whole)
         for kind in ("entries", "messages")
-        for number in (1, 10, 1000)
+        for number in (1, 2, 5, 1000)
     ),
 ]
 
