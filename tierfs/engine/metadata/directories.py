@@ -225,7 +225,7 @@ def pages_below(
 
     At most `most` at a time (PAGE_SEGMENTS), each page in a transaction of its own: any number of segments takes the
     memory of one page, and keeps no old page of the database. What appears meanwhile is listed or not. What was there
-    before the first page and is after the last one is listed: a segment moves to the trash and back, nowhere else.
+    before the first page and is after the last one is listed, unless it was renamed meanwhile.
     """
     most = PAGE_SEGMENTS if most is None else most
     after: tuple[str, ...] = ()

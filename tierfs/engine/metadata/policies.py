@@ -97,7 +97,7 @@ def change(
     after = {**kept, **put_settings}
     if after != before:
         put(txn, entry.id, after)
-        _check_below(txn, entry)
+        check_below(txn, entry)
     return before
 
 
@@ -121,7 +121,7 @@ def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
         put(txn, target_id, settings)
 
 
-def _check_below(txn: ReadTransaction, entry: Entry) -> None:
+def check_below(txn: ReadTransaction, entry: Entry) -> None:
     """Raise InvalidRequest where policies in force at an entry, or at a setting below it, contradict each other."""
     for _, record in txn.scan(POLICIES):
         key = tables.u64(record.target_id)

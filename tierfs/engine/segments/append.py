@@ -49,7 +49,7 @@ class Writing:
     epoch: int
     base_length: int
     removals: int
-    """The store's count of removals when the segment was last seen not to be among them, nor below one."""
+    """The store's count of removals and renames when the segment was last seen not to be among them, nor below one."""
     in_chunk: bool
     """Whether the writer continues in a chunk file; false after a failed sync, as the file is no longer trusted."""
 
@@ -82,6 +82,8 @@ class PendingAppend(PendingCommit):
         self._writing = writing
         self._pieces = pieces
         self.removals = writing.removals
+        self.stream = writing.stream
+        """Of the segment in this commit: it may have another name than its writer knows."""
         self.last = calls[-1].last
         self.seal = calls[-1].seal
 
@@ -109,13 +111,14 @@ class PendingAppend(PendingCommit):
             self._change(txn)
         for call in self.calls:
             if call.key is not None:
-                append_keys.note(txn, *self._writing.stream, call.key, self.segment_id, call.range)
+                append_keys.note(txn, *self.stream, call.key, self.segment_id, call.range)
             if call.followed is not None:
-                followed.note(txn, *self._writing.stream, call.followed, call.range)
+                followed.note(txn, *self.stream, call.followed, call.range)
 
     def _change(self, txn: WriteTransaction) -> None:
         writing = self._writing
         segment = ownership.require_current(txn, writing.segment_id, writing.epoch, writing.name)
+        self.stream = (segment.parent_id, segment.stream)
         last = self._revalidate(txn, segment)
         for piece in self._pieces:
             segment = _begin(txn, segment, piece) if last is None else _grow(txn, segment, last, piece)

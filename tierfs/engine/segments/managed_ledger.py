@@ -13,8 +13,9 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import Closed, InvalidRequest, NotFound, Sealed, no_cold_tier
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import DirectoryId, EntryKind
-from tierfs.engine.metadata import directories
+from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.policies import PolicyCache
+from tierfs.engine.metadata.tables import DIRECTORIES
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import ledgers, positions, streams
 from tierfs.engine.segments.engine import Engine
@@ -74,6 +75,7 @@ class ManagedLedgerWriter:
         self._lock = threading.Lock()
         self._policies = PolicyCache()
         self._writer: SegmentWriter | None = None
+        self._directory_id: DirectoryId | None = None
         self._closed = False
         if not self.path:
             raise InvalidRequest("a managed ledger needs a name: the directory that its ledgers are in")
@@ -123,6 +125,8 @@ class ManagedLedgerWriter:
             if self._writer is not None:
                 self._leave(self._writer)
             self._closed = True
+            with self._engine.metadata.read() as txn:
+                self.path = self._path_now(txn)
             return self._engine.terminate_managed_ledger(self.path)
 
     def offload_prefix(self, before: Position) -> Position:
@@ -168,6 +172,7 @@ class ManagedLedgerWriter:
             if newest is None or newest.segment.sealed:
                 with self._engine.metadata.write() as txn:
                     name = ledgers.make(txn, self.path)
+                    self._directory_id = _directory(txn, self.path)
             else:
                 name = self._name_of(newest)
             self._writer = self._engine.open_ledger(name)
@@ -175,11 +180,18 @@ class ManagedLedgerWriter:
 
     def _newest(self) -> MemberLedger | None:
         with self._engine.metadata.read() as txn:
-            directory_id = _directory(txn, self.path)
+            self.path = self._path_now(txn)
+            self._directory_id = directory_id = _directory(txn, self.path)
             if directory_id is None:
                 return None
             ledgers.require_not_terminated(txn, directory_id, self.path)
             return positions.newest(txn, directory_id)
+
+    def _path_now(self, txn: ReadTransaction) -> str:
+        """Return the directory's name now: it may have been renamed. One that was removed is made again."""
+        record = None if self._directory_id is None else txn.get(DIRECTORIES, tables.u64(self._directory_id))
+        path = self.path if record is None else directories.path_of(txn, record.parent_id, record.name)
+        return self.path if names.is_removed(path) else path
 
     def _close_ledger(self, writer: SegmentWriter) -> None:
         try:

@@ -212,6 +212,7 @@ class SegmentWriter:
                 self._remove(pending.begun)
             return
         self._removals = pending.removals
+        self._stream = pending.stream
         self._closed = self._closed or pending.seal
         self._resumable = pending.last or pending.seal
         for chunk in pending.filled:
@@ -266,7 +267,7 @@ class SegmentWriter:
         writing = Writing(
             self.segment_id,
             self.name,
-            (self._segment.parent_id, self._segment.stream),
+            self._stream,
             self.epoch,
             before.length,
             self._removals,
@@ -356,6 +357,7 @@ class SegmentWriter:
         self.segment_id = segment.id
         self.epoch = segment.writer_epoch
         self._segment = segment
+        self._stream = segment.parent_id, segment.stream
         self._policy = policy
         self._commits = self._tools.commits_of(self._ack or policy.ack)
         self._is_limited = not self._one_segment and streams.is_limited(policy)

@@ -70,6 +70,10 @@ tierfs concat logs/2026 logs/2026-11-25    # removes the second name; copies no 
 tierfs trim logs/web --before 64MiB --dry-run
 tierfs trim public/default/topic --before 43    # the closed ledgers before ledger 43
 """,
+    "mv": """
+tierfs mv logs/web logs/old/web
+tierfs mv hosts/web1 archive/    # a directory, with all that is below it
+""",
     "rm": """
 tierfs rm logs/2026-11-25          # for a day it can be restored: tierfs restore
 tierfs rm -r logs/2025 -n          # show the segments to remove
