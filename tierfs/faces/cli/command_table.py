@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "unseal": Line("seal:unseal", "Reopen a sealed segment for appends."),
         "concat": Line("concat:concat", "Append a sealed segment to another without copying."),
         "trim": Line("trim:trim", "Drop the head of a segment or of a managed ledger."),
+        "mkdir": Line("mkdir:mkdir", "Create empty directories."),
         "mv": Line("mv:mv", "Rename a segment or a directory, without copying."),
         "rm": Line("rm:rm", "Remove a segment, or with -r a directory."),
         "restore": Line("restore:restore", "Restore removed segments, or a store from its backup."),

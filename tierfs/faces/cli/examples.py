@@ -70,6 +70,9 @@ tierfs concat logs/2026 logs/2026-11-25    # removes the second name; copies no 
 tierfs trim logs/web --before 64MiB --dry-run
 tierfs trim public/default/topic --before 43    # the closed ledgers before ledger 43
 """,
+    "mkdir": """
+tierfs mkdir -p hosts/web1
+""",
     "mv": """
 tierfs mv logs/web logs/old/web
 tierfs mv hosts/web1 archive/    # a directory, with all that is below it

@@ -54,7 +54,6 @@ _MEANT: Mapping[str, str] = {
     "lsl": "tierfs ls -l -R",
     "map": "tierfs info --map SEGMENT",
     "mirror": "tierfs replica",
-    "mkdir": "not needed: the first segment creates its directory, and so does tierfs config PATH NAME=VALUE",
     "mkfs": "tierfs init",
     "mounts": "findmnt -t fuse.tierfs",
     "ncdu": "tierfs du --sort",

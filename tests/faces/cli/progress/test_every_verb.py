@@ -50,6 +50,7 @@ SHOWN = {
     "append": Case(("append", "s", "{files}/a.log"), "segment", 0),
     "ingest": Case(("ingest", "{files}", "--into", "d"), "file"),
     "rm": Case(("rm", "-r", "--now", "--yes", "d"), "deletion", before=LOCAL),
+    "mkdir": Case(("mkdir", "e"), NOTHING_COUNTED),
     "mv": Case(("mv", "d", "e"), NOTHING_COUNTED, before=LOCAL),
     "restore": Case(("restore", "d"), NOTHING_COUNTED, before=(*LOCAL, ("rm", "-r", "--yes", "d"))),
     "concat": Case(("concat", "--yes", "new", "d/a.log"), NOTHING_COUNTED, before=(*LOCAL, ("append", "new"))),
