@@ -92,7 +92,7 @@ MORE = {
     "restore of a store": Case(
         ("restore", "{tmp}/dump"),
         "object",
-        before=(*LOCAL, ("backup", "{tmp}/dump"), ("mv", "{store}/metadata", "{tmp}")),
+        before=(*LOCAL, ("backup", "{tmp}/dump"), ("aside", "{store}/metadata", "{tmp}")),
     ),
     "gc that deletes": Case(("gc", "--delete", "--grace", "0"), "cold object", 1, COLD),
     "backup of a segment": Case(("backup", "--to-bucket", "d/a.log"), "record", 0, COLD),
@@ -125,7 +125,7 @@ SILENT = {
     "inspect": "a header, or an index of 16 MiB",
     "diff": "it ends at the first difference, and reads nothing of equal segments",
     **dict.fromkeys(["cat", "tree", "ledger read"], "the output shows it"),
-    **dict.fromkeys(["mount", "umount", "daemon", "admin", "top"], "runs until it is ended"),
+    **dict.fromkeys(["mount", "umount", "daemon", "admin", "top", "follow"], "runs until it is ended"),
     "ledger append": "takes as long as its input",
 }
 
@@ -181,7 +181,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 def run(places: dict[str, str], *words: str) -> None:
     words = tuple(word.format(**places) for word in words)
-    if words[0] == "mv":
+    if words[0] == "aside":  # no command: a file that is lost
         Path(words[1]).rename(Path(words[2], "moved"))
         return
     done = CliRunner().invoke(cli, words, env={"TIERFS_STORE": places["store"]})
