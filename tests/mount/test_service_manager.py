@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.mount.waiting import eventually
 from tierfs.app.setup.create import init_store
 from tierfs.base.system import service_manager
 from tierfs.base.system.daemon_log import ManagedLog
@@ -119,10 +120,10 @@ def test_following_log_files_reports_its_start_and_end(store: Path) -> None:
     (store.parent / "app.log").write_text("line\n")
     with managed(store, "follow", str(store.parent / "app.log"), "--into", "logs") as manager:
         manager.wait_for("READY=1")
+        assert eventually(lambda: tierfs("cat", "logs/app.log", store=store, check=False).out == "line\n")
         manager.service.terminate()
         manager.wait_for("STOPPING=1")
         assert manager.service.wait(END_S) == 0
-    assert tierfs("cat", "logs/app.log", store=store).out == "line\n"
 
 
 @pytest.mark.parametrize("level", ["info", "warning"])
