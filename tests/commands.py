@@ -130,7 +130,7 @@ def call(words: Sequence[str], environment: Mapping[str, str], streams: Sequence
 
 
 def _forked_children(patch: pytest.MonkeyPatch) -> None:
-    """Let the Python modules that this process runs as children be forked, such as fsck's that reads the metadata."""
+    """Let the Python modules that this process runs as children be forked, such as the first of a check."""
     fresh = processes.run
 
     def run_forked(command: Sequence[processes.Argument], **options: Any) -> processes.Done:

@@ -45,7 +45,7 @@ IMPORTED = (
     "tierfs.upkeep.holder.perform",
     "tierfs.engine.chunkstore.s3.storage",
     "tierfs.faces.cli.main",
-    "tierfs.app.fsck",
+    "tierfs.app.check",
     "tierfs.app.daemon",
     "tierfs.app.mount",
     "tierfs.app.verbs",

@@ -20,12 +20,12 @@ from tests import verbs
 from tests.benchmarks.admin.appends import bench_admin_appends
 from tests.benchmarks.admin.floods import bench_floods
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.checking import bench_check
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
 from tests.benchmarks.files.many_small import bench_many_small
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.files.tiny_objects import bench_tiny
-from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client
@@ -212,7 +212,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "spark-small": lambda run: bench_spark_small(run.directory, run.repetitions),
     "rest": lambda run: bench_rest(run.directory),
     "algebra": lambda run: bench_algebra(run.directory),
-    "fsck": lambda run: bench_fsck(run.directory),
+    "check": lambda run: bench_check(run.directory),
     "many-small": lambda run: "\n".join(bench_many_small(run.directory)),
     "many": lambda run: bench_many_writers(run.directory),
     "sustained": _sustained,

@@ -18,7 +18,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.mount.waiting import eventually
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
-from tierfs.app.fsck import Checking, Options
+from tierfs.app.check import Checking, Options
 from tierfs.app.verbs import accept_clock, empty_trash, garbage
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.system.clock import SystemClock
@@ -160,7 +160,7 @@ class Life:
         return int((self.root / "count").read_text())
 
     def contents(self) -> Contents:
-        """Read the whole store, and check its records, files and objects as `fsck` does."""
+        """Read the whole store, and check its records, files and objects as `check` does."""
         with app.open_store(self.path) as store:
             self._check(store, deep=False)
             return self._read(store)

@@ -149,7 +149,7 @@ def _holds(store: TestStore, segment_id: SegmentId, span: ByteRange) -> bool:
 
 
 def sound(world: World) -> None:
-    """The checks of fsck have nothing to say."""
+    """The checks of a store have nothing to say."""
     for look in (findings, cold_findings, deep_findings):
         wrong = [one for one in look(world.store) if one.severity is not Severity.NOTE]
         require(not wrong, f"{look.__name__}: {wrong}")

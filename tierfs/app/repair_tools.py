@@ -66,6 +66,6 @@ def _checkpoint(store: Store) -> None:
     with store.metadata.write() as txn:  # a checkpoint needs a slot of its own
         location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
         changes.changed(txn, LOCATIONS, location)
-    work = store.cold_work("fsck")
+    work = store.cold_work("check")
     work.publish()
     work.checkpointer.checkpoint()

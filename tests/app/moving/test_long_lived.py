@@ -19,7 +19,7 @@ from tests.app.moving.conftest import SIZE, Change, require_unaccused, text_of
 from tests.commands import tierfs
 from tests.faces.admin.conftest import serving as admin
 from tests.mount.conftest import serving
-from tierfs.app.fsck import Checking, Options
+from tierfs.app.check import Checking, Options
 from tierfs.base.bytes.progress import Progress
 
 

@@ -20,8 +20,8 @@ import pytest
 from tests import verbs
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
-from tests.upkeep.check.checked import append, fsck, read, read_metadata_here
-from tierfs.app.fsck import verify
+from tests.upkeep.check.checked import append, read, read_metadata_here, run_check
+from tierfs.app.check import verify
 from tierfs.app.recovery.from_objects import recover_from_objects
 from tierfs.app.recovery.recover import recover_store
 from tierfs.app.setup.create import init_store
@@ -110,7 +110,7 @@ def assert_reads(store: Store) -> None:
 def assert_drill(origin: Origin) -> None:
     """The store whose cold tier was replaced by a copy reads, is sound, and knows the copy afterwards."""
     for deep in (False, True):
-        outcomes, _ = fsck(origin.store, deep=deep)
+        outcomes, _ = run_check(origin.store, deep=deep)
         assert all(one.finding.severity is Severity.NOTE for one in outcomes), outcomes
     with open_store(origin.store) as store:
         assert_reads(store)
@@ -122,7 +122,7 @@ def assert_drill(origin: Origin) -> None:
         for holder in holders:
             assert store.storage_of(holder.location_id).stat(holder.name).etag == holder.etag
         verbs.settle(store)
-    assert [one for one in fsck(origin.store, repair=True)[0] if one.finding.kind is Kind.ETAGS] == []
+    assert [one for one in run_check(origin.store, repair=True)[0] if one.finding.kind is Kind.ETAGS] == []
 
 
 def assert_recovers(path: Path, place: Place) -> None:

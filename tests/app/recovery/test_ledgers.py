@@ -36,7 +36,7 @@ POLICY = ROOMY
 
 
 def repaired(store: TestStore, kind: Kind) -> list[Mended]:
-    """Repair findings of one kind, as `fsck --repair` does."""
+    """Repair findings of one kind, as `check --repair` does."""
     return mended(store, [one for one in (*findings(store), *cold_findings(store)) if one.kind is kind])
 
 

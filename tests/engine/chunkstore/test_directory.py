@@ -274,7 +274,7 @@ def test_adopted_files_are_found_by_a_process_that_began_before_the_mount(tmp_pa
         assert list(directory.list("")) == []
         with pytest.raises(Unavailable, match="nothing seems to be mounted"):
             directory.read_into("s", 0, memoryview(buffer))
-        with pytest.raises(NotFound):  # of which fsck makes one finding for the place
+        with pytest.raises(NotFound):  # of which the check makes one finding for the place
             directory.stat("s")
         root.rmdir()
         away.rename(root)

@@ -64,7 +64,7 @@ def test_only_numbers_that_an_owner_can_reach_are_slots() -> None:
     assert all(entry_slot(name) is checkpoint_slot(name) is part_of(name) is None for name in STRANGERS)
 
 
-def test_strangers_in_the_journal_stop_nobody_and_fsck_lists_them(store: TestStore, tmp_path: Path) -> None:
+def test_strangers_in_the_journal_stop_nobody_and_check_lists_them(store: TestStore, tmp_path: Path) -> None:
     with following(store, tmp_path / "replica") as replica:
         for name in STRANGERS:
             put(store, name)

@@ -106,7 +106,7 @@ def test_a_chunk_that_an_append_fills_is_reported(store: TestStore) -> None:
     assert store.segment("s").id in reported
 
 
-def test_fsck_finds_wrong_sums(store: TestStore) -> None:
+def test_check_finds_wrong_sums(store: TestStore) -> None:
     store.append("s", b"abc", seal=True)
     with store.metadata.write() as txn:
         txn._tally.values[2] += 7

@@ -119,7 +119,7 @@ def test_bytes_and_entries_do_not_mix_and_a_closed_ledger_takes_neither(store: T
 
 
 @pytest.mark.usefixtures("ledger")
-def test_fsck_finds_entries_that_do_not_end_with_their_ledger_or_follow_each_other(store: TestStore) -> None:
+def test_check_finds_entries_that_do_not_end_with_their_ledger_or_follow_each_other(store: TestStore) -> None:
     append(store, b"abc", b"def")
     segment_id = store.segment(NAME).id
     with store.metadata.read() as txn:

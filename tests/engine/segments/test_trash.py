@@ -350,7 +350,7 @@ def test_make_room_takes_copies_of_the_trash_first(store: TestStore, monkeypatch
     assert findings(store) == []
 
 
-def test_fsck_reports_a_name_in_the_trash_that_is_not_its_records(store: TestStore) -> None:
+def test_check_reports_a_name_in_the_trash_that_is_not_its_records(store: TestStore) -> None:
     store.append("d/a", b"1")
     remove(store, "d/a")
     with store.metadata.read() as txn:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Done, tierfs
-from tierfs.app import dump, fsck, mount
+from tierfs.app import check, dump, mount
 from tierfs.app.sources import open_source
 from tierfs.app.store import open_store
 from tierfs.base.options.config import ColdSettings
@@ -82,7 +82,7 @@ def test_a_variable_opens_a_store_of_another_user_for_libraries_too(
     openers: list[Callable[[], object]] = [
         lambda: open_store(path).close(),
         lambda: open_source(str(path)).close(),
-        lambda: fsck.Checking(path, fsck.Options(), lambda _: None, lambda _: None).run(),
+        lambda: check.Checking(path, check.Options(), lambda _: None, lambda _: None).run(),
     ]
     for value in ("", "0", "no"):
         monkeypatch.setenv(ALLOW_OTHER_OWNER, value)

@@ -1,4 +1,4 @@
-"""Tasks that check copies find what fsck --deep finds, of each copy by itself."""
+"""Tasks that check copies find what `check --read` finds, of each copy by itself."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def merged(found: Iterable[tuple[str, Tier, ByteRange]]) -> Bad:
 
 
 def deep_bytes(store: app.Store) -> Bad:
-    """The same by fsck."""
+    """The same by the check."""
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
     return merged(
         (found.subject, found.place.tier, found.range)
@@ -148,7 +148,7 @@ def test_a_bad_bit_is_found_in_the_copy_that_has_it(store: app.Store, name: str,
 
 @pytest.mark.parametrize("tier", Tier)
 @pytest.mark.parametrize("damage", ["missing", "short", "many bits"])
-def test_what_is_bad_is_what_fsck_finds(store: app.Store, tier: Tier, damage: str) -> None:
+def test_what_is_bad_is_what_check_finds(store: app.Store, tier: Tier, damage: str) -> None:
     holder, _ = holder_of(store, "logs/both", tier, 600_000)
     path = file_of(store, holder)
     path.chmod(0o600)

@@ -69,7 +69,7 @@ def garbage(store: store.Store) -> set[str]:
 
 
 def assert_nothing_else_is_there(store: store.Store) -> None:
-    """The bucket holds what is named and no more, once garbage is gone, and `fsck` agrees."""
+    """The bucket holds what is named and no more, once garbage is gone, and `check` agrees."""
     verbs.collect(store, grace_s=0)
     assert uploads(store) == named(store)
     assert tierfs("check", "--read", store=store.path).code == 0

@@ -83,7 +83,7 @@ def test_what_another_store_or_a_newer_owner_made_is_not_ours(store: TestStore) 
 
 
 def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return the prefixes that the search for orphans, and fsck, list in the bucket."""
+    """Return the prefixes that the search for orphans, and the check, list in the bucket."""
     prefixes = set[str]()
     listing = store.cold.list
 

@@ -1,1 +1,1 @@
-"""fsck: what it finds, what it mends, what it leaves alone."""
+"""`tierfs check`: what it finds, what it mends, what it leaves alone."""

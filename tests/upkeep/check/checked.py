@@ -1,4 +1,4 @@
-"""fsck of a store in a directory, as the command does it, and what can be read of the store."""
+"""A check of a store in a directory, as the command does it, and what can be read of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary
+from tierfs.app.check import Checking, CheckOutcome, Options, Summary
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.system import processes
@@ -21,7 +21,7 @@ from tierfs.upkeep.check import metadata_probe, places
 from tierfs.upkeep.check.repair.copies import MayLose
 
 
-def fsck(
+def run_check(
     path: Path, *, deep: bool = False, repair: bool = False, may_lose: MayLose = lambda *_: True
 ) -> tuple[list[CheckOutcome], Summary]:
     """Check a store, and mend it where that is asked for."""
@@ -49,7 +49,7 @@ def read(store: Store, name: str, start: int | None = None, end: int | None = No
 
 
 def read_metadata_here(patch: pytest.MonkeyPatch) -> None:
-    """Let fsck's child, which reads the metadata first, be this process: it would be two thirds of a check."""
+    """Let the check's child, which reads the metadata first, be this process: it would be two thirds of a check."""
     fresh = processes.run
 
     def run(command: list[str]) -> processes.Done:

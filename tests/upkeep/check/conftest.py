@@ -1,4 +1,4 @@
-"""fsck's child is this process, and the cold tier is in memory."""
+"""The check's child is this process, and the cold tier is in memory."""
 
 from __future__ import annotations
 

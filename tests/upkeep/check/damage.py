@@ -1,4 +1,4 @@
-"""A damage, what fsck must say of it, and helpers of those who damage stores."""
+"""A damage, what the check must say of it, and helpers of those who damage stores."""
 
 from __future__ import annotations
 

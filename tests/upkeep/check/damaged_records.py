@@ -1,4 +1,4 @@
-"""Damages of records by name: what each does to a store, what fsck says of it, and whether --repair mends it."""
+"""Damages of records by name: what each does to a store, what the check says of it, and whether --repair mends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at a test store as fsck does."""
+"""Looking at a test store as the check does."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DAMAGES = damaged_records.DAMAGES | damaged_bytes.DAMAGES
 CONTENT = {"s": b"abcdefghij", "t": b"klmnopq", "c": b"rstuvwxyz", "d/e": b"0123"}
 
 
-fsck = partial(checked.fsck, deep=True)
+run_check = partial(checked.run_check, deep=True)
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +78,15 @@ def damage(request: pytest.FixtureRequest, path: Path) -> Damage:
 
 
 def test_a_sound_store_is_clean(path: Path) -> None:
-    said, summary = fsck(path)
+    said, summary = run_check(path)
     assert said == []
     assert (summary.segments, summary.files, summary.read_bytes > 0) == (4, 6, True)
-    assert fsck(path, repair=True)[0] == []
+    assert run_check(path, repair=True)[0] == []
 
 
 def test_every_damage_is_found_and_nothing_is_changed(damage: Damage, path: Path) -> None:
     before, files = rows(path), files_of(path)
-    said, summary = fsck(path, deep=damage.deep)
+    said, summary = run_check(path, deep=damage.deep)
     assert damage.kind in {one.finding.kind for one in said}, [one.finding for one in said]
     assert summary.damaged > 0
     assert not any(one.mended for one in said)
@@ -94,7 +94,7 @@ def test_every_damage_is_found_and_nothing_is_changed(damage: Damage, path: Path
 
 
 def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
-    said, summary = fsck(path, repair=True)
+    said, summary = run_check(path, repair=True)
     mine = [one for one in said if one.finding.kind is damage.kind]
     assert mine
     if not damage.mended:
@@ -103,7 +103,7 @@ def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
         return
     assert summary.damaged == 0, [one for one in said if not one.mended]
     assert bool(summary.lost) == damage.lost
-    left, _ = fsck(path)
+    left, _ = run_check(path)
     assert [one for one in left if one.finding.severity is not Severity.NOTE] == []
     found = readable(path)
     gone = {name for name in CONTENT if found[name] != CONTENT[name]}
@@ -115,31 +115,31 @@ def test_a_file_that_can_still_be_written_to_is_a_note_that_repair_mends(path: P
     with open_store(path) as store:
         file = local_path(store, "s")
         file.chmod(0o600)
-    said, summary = fsck(path)
+    said, summary = run_check(path)
     assert [(one.finding.kind, one.finding.severity) for one in said] == [(Kind.FILE_MODE, Severity.NOTE)]
     assert summary.damaged == 0
-    assert [one.mended for one in fsck(path, repair=True)[0]] == [True]
+    assert [one.mended for one in run_check(path, repair=True)[0]] == [True]
     assert file.stat().st_mode & 0o777 == 0o440
-    assert fsck(path)[0] == []
+    assert run_check(path)[0] == []
 
 
 def test_after_the_mend_everything_becomes_cold_again(path: Path) -> None:
     for name in ("bit_of_an_object_that_is_local_too", "name_of_a_directory_gone", "checksums_of_an_object_gone"):
         with open_store(path) as store:
             DAMAGES[name].do(store)
-        fsck(path, repair=True)
+        run_check(path, repair=True)
     with open_store(path) as store:
         verbs.offload(store)
         verbs.evict(store, force=True)
-    assert fsck(path)[0] == []
+    assert run_check(path)[0] == []
     assert readable(path) == CONTENT
 
 
 def test_repair_is_refused_while_somebody_holds_the_store(path: Path) -> None:
     with open_store(path) as store, hold(store.paths.holder, store.clock):
-        assert fsck(path)[0] == []
+        assert run_check(path)[0] == []
         with pytest.raises(HeldElsewhere):
-            fsck(path, repair=True)
+            run_check(path, repair=True)
 
 
 def test_metadata_that_kills_its_reader_is_a_finding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_metadata_that_kills_its_reader_is_a_finding(path: Path, monkeypatch: py
     size = data.stat().st_size
     with data.open("r+b") as file:
         file.truncate(size // 2 // 4096 * 4096)
-    said, summary = fsck(path)
+    said, summary = run_check(path)
     assert [one.finding.kind.value for one in said] == ["metadata-unreadable"]
     assert "tierfs recover" in (said[0].finding.remedy or "")
     assert summary.damaged == 1
@@ -169,7 +169,7 @@ def test_a_reader_that_ends_for_another_reason_accuses_nothing(
 ) -> None:
     monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(Unavailable, match="could not be checked") as caught:
-        fsck(path)
+        run_check(path)
     assert "recover" not in f"{caught.value} {caught.value.remedy}"
 
 
@@ -180,5 +180,5 @@ def test_a_single_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monk
     )
     once = [sys.executable, "-c", program, str(tmp_path / "once")]
     monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: once)
-    assert fsck(path)[0] == []
+    assert run_check(path)[0] == []
     assert (tmp_path / "once").exists()

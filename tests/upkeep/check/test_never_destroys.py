@@ -16,7 +16,7 @@ from tests.upkeep.check import checked
 from tests.upkeep.check.checked import append, read
 from tests.upkeep.check.damage import chunk_of, cold_path, flip, local_path
 from tierfs.app.adopt import OBJECTS, Adopted, Adopter
-from tierfs.app.fsck import verify
+from tierfs.app.check import verify
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter, unseen
@@ -52,7 +52,7 @@ def filled(path: Path, tier: Tier | None) -> Path:
         return cold_path(store, "a")
 
 
-fsck = partial(checked.fsck, repair=True)
+run_check = partial(checked.run_check, repair=True)
 
 
 def everything(path: Path) -> dict[str, bytes | None]:
@@ -71,7 +71,7 @@ def lose_one_object(path: Path) -> Callable[[], object]:
     where = filled(path, Tier.COLD)
     away = path.parent / "away"
     where.rename(away)
-    _, summary = fsck(path)
+    _, summary = run_check(path)
     assert (summary.lost, summary.damaged) == (1, 0)
     with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
@@ -80,12 +80,12 @@ def lose_one_object(path: Path) -> Callable[[], object]:
     return lambda: away.rename(where)
 
 
-def by_fsck(path: Path) -> None:
-    assert fsck(path)[1].lost == 0, "recorded once"
+def by_check(path: Path) -> None:
+    assert run_check(path)[1].lost == 0, "recorded once"
 
 
-def taken_back_by_fsck(path: Path) -> None:
-    said, summary = fsck(path)
+def taken_back_by_check(path: Path) -> None:
+    said, summary = run_check(path)
     assert [(one.finding.kind, one.mended) for one in said] == [(Kind.LOST, True)]
     assert (summary.mended, summary.damaged) == (1, 0)
 
@@ -108,8 +108,8 @@ def taken_back_by_a_read(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("look", "take_back"),
-    [(by_fsck, taken_back_by_fsck), (by_verify, taken_back_by_verify), (by_fsck, taken_back_by_a_read)],
-    ids=["fsck", "verify", "a read"],
+    [(by_check, taken_back_by_check), (by_verify, taken_back_by_verify), (by_check, taken_back_by_a_read)],
+    ids=["check", "verify", "a read"],
 )
 def test_an_object_that_comes_back_is_taken_back(
     path: Path, look: Callable[[Path], None], take_back: Callable[[Path], None]
@@ -121,7 +121,7 @@ def test_an_object_that_comes_back_is_taken_back(
     with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
         assert verbs.collect(store, grace_s=0).deleted == 0
-    assert fsck(path, deep=True)[0] == []
+    assert run_check(path, deep=True)[0] == []
     assert everything(path) == CONTENT
 
 
@@ -144,9 +144,9 @@ def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Pat
     with open_store(other) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
     put_back()
-    fsck(other)
+    run_check(other)
     assert everything(other) == CONTENT
-    assert fsck(other, deep=True)[0] == []
+    assert run_check(other, deep=True)[0] == []
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_what_is_not_reachable_is_one_finding_and_nothing_is_lost(
     (path / away).rename(path / "away")
     if empty:
         (path / away).mkdir(mode=0o700)
-    said, summary = fsck(path, deep=True)
+    said, summary = run_check(path, deep=True)
     assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
     assert (summary.lost, summary.mended, summary.damaged) == (0, 0, 1)
     if empty:
         (path / away).rmdir()
     (path / "away").rename(path / away)
-    assert fsck(path, deep=True)[0] == []
+    assert run_check(path, deep=True)[0] == []
     assert everything(path) == CONTENT
 
 
@@ -204,7 +204,7 @@ def test_an_adopted_place_that_is_not_mounted_is_one_finding_and_nothing_is_lost
     away = theirs.with_name("away")
     theirs.rename(away)
     theirs.mkdir()
-    said, summary = fsck(path, deep=True)
+    said, summary = run_check(path, deep=True)
     assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
     assert "not accessible" in said[0].finding.message
     assert (summary.lost, summary.mended) == (0, 0)
@@ -212,26 +212,26 @@ def test_an_adopted_place_that_is_not_mounted_is_one_finding_and_nothing_is_lost
         assert [found.marked for found in verify(store, "", unseen)] == [0, 0, 0]
     theirs.rmdir()
     away.rename(theirs)
-    assert fsck(path, deep=True)[0] == []
+    assert run_check(path, deep=True)[0] == []
     assert everything(path) == CONTENT
 
 
 def test_an_adopted_object_that_comes_back_is_taken_back_by_adopting_again(path: Path, theirs: Path) -> None:
     kept = theirs / "b"
     kept.rename(theirs.with_name("away"))
-    assert fsck(path)[1].lost == 1
+    assert run_check(path)[1].lost == 1
     theirs.with_name("away").rename(kept)
     assert sorted(adopt(path, theirs)) == ["already adopted", "already adopted", "taken back"]
     with open_store(path) as store:
         assert extents(store, "b", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
-    assert fsck(path, deep=True)[0] == []
+    assert run_check(path, deep=True)[0] == []
     assert everything(path) == CONTENT
 
 
 def test_an_adopted_object_of_other_bytes_is_not_taken_back(path: Path, theirs: Path) -> None:
     kept = theirs / "b"
     flip(kept, BLOCK + 1)
-    assert fsck(path, deep=True)[1].lost == 1
+    assert run_check(path, deep=True)[1].lost == 1
     (said,) = [text for text in adopt(path, theirs) if text != "already adopted"]
     assert "differs from the" in said
     flip(kept, BLOCK + 1)
@@ -260,7 +260,7 @@ def become_cold(path: Path) -> None:
 def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(path: Path) -> None:
     file = filled(path, Tier.LOCAL)
     flip(file, BLOCK + 7)
-    _, summary = fsck(path, deep=True)
+    _, summary = run_check(path, deep=True)
     assert (summary.lost_bytes, summary.damaged) == (BLOCK, 0)
     assert file.is_file(), "it is kept, whatever is left of it"
     good, lost = ChunkState.GOOD, ChunkState.LOST
@@ -274,15 +274,15 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
         assert extents(store, "a", Tier.COLD) == [(BLOCK, good), (BLOCK, lost), (BLOCK, good)]
         assert extents(store, "a", Tier.LOCAL) == [(BLOCK, lost)]
     assert file.is_file()
-    said, _ = fsck(path, deep=True)
+    said, _ = run_check(path, deep=True)
     assert {one.finding.severity for one in said} == {Severity.NOTE}
     flip(file, BLOCK + 7)
-    fsck(path)
+    run_check(path)
     assert everything(path) == CONTENT
     become_cold(path)
     assert everything(path) == CONTENT
     assert not file.exists()
-    assert fsck(path, deep=True)[0] == []
+    assert run_check(path, deep=True)[0] == []
 
 
 def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path) -> None:
@@ -290,10 +290,10 @@ def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path
     file.chmod(0o640)
     whole = file.read_bytes()
     file.write_bytes(whole[: BLOCK + 5])
-    assert fsck(path)[1].lost_bytes == 2 * BLOCK
-    assert fsck(path, deep=True, repair=False)[1].damaged == 0
+    assert run_check(path)[1].lost_bytes == 2 * BLOCK
+    assert run_check(path, deep=True, repair=False)[1].damaged == 0
     file.write_bytes(whole)
-    fsck(path)
+    run_check(path)
     assert everything(path) == CONTENT
 
 
@@ -307,7 +307,7 @@ def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(
     away = [path.parent / "away-cold", path.parent / "away-local"]
     for copy, place in zip(copies, away, strict=True):
         copy.rename(place)
-    assert fsck(path)[1].lost_bytes == 3 * BLOCK
+    assert run_check(path)[1].lost_bytes == 3 * BLOCK
     away[0].rename(copies[0])
     with open_store(path) as store:
         assert read(store, "a") == CONTENT["a"]
@@ -315,7 +315,7 @@ def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(
         assert extents(store, "a", Tier.LOCAL) == [(3 * BLOCK, ChunkState.LOST)]
     flip(away[1], BLOCK + 7)
     away[1].rename(copies[1])
-    fsck(path, deep=True)
+    run_check(path, deep=True)
     with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
 
@@ -328,14 +328,14 @@ def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: 
             key, _ = chunk_of(txn, "a", Tier.COLD)
             txn.delete(CHUNKS.name, key)
     flip(file, BLOCK + 7)
-    said, _ = fsck(path)
+    said, _ = run_check(path)
     (unused,) = [one for one in said if one.finding.kind is Kind.OBJECT_UNUSED]
     assert "only copy" in (unused.left or "")
     with open_store(path) as store:
         verbs.collect(store, grace_s=0)
     assert where.is_file()
     flip(file, BLOCK + 7)
-    said, _ = fsck(path)
+    said, _ = run_check(path)
     assert Kind.OBJECT_UNUSED in {one.finding.kind for one in said if one.mended}
     assert everything(path) == CONTENT
 
@@ -351,7 +351,7 @@ def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
         asked.append((segment, lost_bytes))
         return False
 
-    said, summary = fsck(path, may_lose=decline)
+    said, summary = run_check(path, may_lose=decline)
     assert asked == [("a", 3 * BLOCK)]
     assert (summary.lost_bytes, summary.mended) == (0, 0)
     assert "--yes" in (said[0].left or "")
@@ -377,11 +377,11 @@ def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path)
 def test_a_loss_of_the_local_tier_counts_once_and_not_as_waiting_to_be_offloaded(path: Path) -> None:
     file = filled(path, Tier.LOCAL)
     flip(file, BLOCK + 7)
-    fsck(path, deep=True)
+    run_check(path, deep=True)
     with open_store(path) as store:
         status = verbs.status(store)
         assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 8 * BLOCK)
         verbs.offload(store)
         status = verbs.status(store)
         assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 0)
-    assert fsck(path, deep=True)[1].damaged == 0
+    assert run_check(path, deep=True)[1].damaged == 0

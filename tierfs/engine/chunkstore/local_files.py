@@ -184,7 +184,7 @@ class ChunkFiles:
                 os.close(fd)
 
     def protect(self, name: str) -> None:
-        """Seal after the commit that ended the chunk; an error is only logged, because fsck seals it later."""
+        """Seal after the commit that ended the chunk; an error is only logged, because tierfs check seals it later."""
         try:
             self.seal(name)
         except NotFound:

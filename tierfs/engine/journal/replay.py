@@ -38,7 +38,7 @@ def naming(name: str) -> Iterator[None]:
     try:
         yield
     except (DataLoss, NotFound, InvalidRequest, AlreadyExists) as exc:
-        # Nothing but records is read here. One that is refused advises fsck of this store, which is not damaged.
+        # Nothing but records is read here. One that is refused advises a check of this store, which is not damaged.
         remedy = frames.UPGRADE if exc.remedy == frames.UPGRADE else frames.RESTORE
         raise DataLoss(f"{name}: {exc}", remedy=remedy) from exc
 

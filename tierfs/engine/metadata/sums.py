@@ -117,7 +117,7 @@ _FIELDS = len(fields(Sums))
 def _segment_values(data: bytes | None) -> tuple[Any, ...]:
     """Return a segment's contribution to the first fields, and its removal, if it is in the trash itself.
 
-    A damaged row contributes nothing, and fsck reports it.
+    A damaged row contributes nothing, and tierfs check reports it.
     """
     try:
         row = pb.SegmentRecord.FromString(data) if data is not None else None
@@ -318,7 +318,7 @@ def _too_many() -> DataLoss:
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:
-    """Count a row; a damaged one counts for nothing, and fsck reports it."""
+    """Count a row; a damaged one counts for nothing, and tierfs check reports it."""
     try:
         count(values, key, data, sign)
     except DecodeError:

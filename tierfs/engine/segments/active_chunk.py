@@ -126,7 +126,7 @@ class ChunkDescriptors:
 def require_whole(txn: ReadTransaction, files: ChunkFiles, segment: SegmentRecord, name: str) -> None:
     """Raise DataLoss while the active chunk's file has fewer bytes than were acknowledged.
 
-    Call it before any change, so that every writer is refused until the file is whole again or fsck has recorded
+    Call it before any change, so that every writer is refused until the file is whole again or a check has recorded
     the loss: a writer that continued in a new chunk would hide it.
     """
     if not segment.active:

@@ -1,7 +1,7 @@
 """The commit of an adopted ledger: its segment, its entries, its objects and its offload context, or nothing.
 
 Rows of entries may be too many for one commit. They are written before, under the id reserved for the segment; an
-error removes them, and a crash in between leaves rows without a ledger, which fsck drops.
+error removes them, and a crash in between leaves rows without a ledger, which tierfs check drops.
 """
 
 from __future__ import annotations

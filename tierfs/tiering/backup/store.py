@@ -4,8 +4,9 @@ A dump is a sequence of DumpPart messages, framed like the journal's objects. Da
 rows in the order of their keys, so two dumps of one state are equal but for their time. Rows pass as they are: what a
 newer tierfs wrote passes unchanged.
 
-A dump may hold any state of one store, a damaged one too, which fsck mends after the load. But no name in it leads out
-of the store: neither of a file, nor of an object to delete, nor of a segment. One that does, and the dump is refused.
+A dump may hold any state of one store, a damaged one too, which a check mends after the load. But no name in it leads
+out of the store: neither of a file, nor of an object to delete, nor of a segment. One that does, and the dump is
+refused.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class BucketCheck:
         """Look for the objects that no chunk refers to."""
         with self._metadata.read() as txn:
             wanted = list(unchunked(txn))
-        with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
+        with Pool(_LOOKS_IN_PARALLEL, "tierfs-check") as pool:
             defects = pool.in_order(lambda each: defect(self._storage_of, each[1]), wanted)
             for (segment_id, record), wrong in zip(wanted, defects, strict=True):
                 self.totals.looked_at += 1
@@ -197,7 +197,7 @@ class BucketCheck:
         """Stat foreign objects and those the listing did not show: under other names, or gone."""
         left = [number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number]]
         looked_at = Meter(self._report, total_items=len(left), noun="unlisted object")
-        with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
+        with Pool(_LOOKS_IN_PARALLEL, "tierfs-check") as pool:
             for batch in _batches(iter(left)):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)

@@ -65,7 +65,7 @@ class ChangedObjects:
         """Yield the objects that are wrong, each with the reason. Raises Unavailable when the tier does not answer."""
         if not changed:
             return
-        with Pool(_IN_PARALLEL, "tierfs-fsck") as pool:
+        with Pool(_IN_PARALLEL, "tierfs-check") as pool:
             for each, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
                 if why is not None:
                     yield each.record, why

@@ -295,7 +295,7 @@ class _Rule:
         """Return what holds for a segment, and for others of its directory."""
         try:
             policies = cache.of(txn, row)
-        except (TierfsError, ValueError):  # of damaged policies or directories; fsck names them
+        except (TierfsError, ValueError):  # of damaged policies or directories; tierfs check names them
             return cls(None)
         if names.is_removed(row.name if row.parent_id == ROOT_DIRECTORY else policies.name):
             return cls(None)

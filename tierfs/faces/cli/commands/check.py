@@ -17,7 +17,7 @@ from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
-    from tierfs.app.fsck import CheckOutcome, Summary
+    from tierfs.app.check import CheckOutcome, Summary
     from tierfs.upkeep.check.findings import Finding
 
 _EXIT_MENDED = 1
@@ -63,7 +63,7 @@ def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, dr
 
 
 def _check_store(session: Session, *, deep: bool, repair: bool, yes: bool) -> None:
-    from tierfs.app.fsck import Checking, Options
+    from tierfs.app.check import Checking, Options
 
     answer = True if yes else None
 

@@ -25,7 +25,7 @@ _LINE_COLUMNS = 100
 
 
 def check_segments(session: Session, paths: tuple[str, ...]) -> None:
-    from tierfs.app.fsck import verify as verify_below
+    from tierfs.app.check import verify as verify_below
 
     segments = damaged = read_bytes = 0
 

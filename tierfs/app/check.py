@@ -1,4 +1,4 @@
-"""fsck of one store: the checks in their order, and the repair of the results. Part of the composition root.
+"""`tierfs check` of one store: the checks in their order, and the repair of the results. Part of the composition root.
 
 `verify` reads every byte below a path, from every tier that holds it.
 """
@@ -103,7 +103,7 @@ class Summary:
 
 
 class Checking:
-    """One fsck of the store in a directory."""
+    """One check of the store in a directory."""
 
     def __init__(self, path: Path, options: Options, tell: Tell, show: OnProgress) -> None:
         self._show = show

@@ -1,4 +1,4 @@
-"""fsck of a million chunks in 100,000 segments, all with local files: seconds and memory."""
+"""A check of a million chunks in 100,000 segments, all with local files: seconds and memory."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def _local_segment(txn: WriteTransaction, name: str) -> list[str]:
     return made
 
 
-def bench_fsck(directory: Path) -> str:
+def bench_check(directory: Path) -> str:
     """Build the store once and check it three times, as markdown."""
-    path = directory / "fsck"
+    path = directory / "check"
     started = time.perf_counter()
     build(path)
-    lines = [f"### fsck of {SEGMENTS_COUNT * CHUNKS_PER_SEGMENT:,} chunks", ""]
+    lines = [f"### check of {SEGMENTS_COUNT * CHUNKS_PER_SEGMENT:,} chunks", ""]
     lines.append(f"* built in {time.perf_counter() - started:.0f} s")
     for _ in range(3):
         started = time.perf_counter()
