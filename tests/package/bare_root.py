@@ -44,7 +44,7 @@ class BareRoot:
 
     def run(self, command: str, *, code: int = 0) -> str:
         """Run a command and return what it printed; it must end with this code."""
-        self._stream(self._shell.stdin).write(f"{{ {command}\n}} < /dev/null 2>&1; echo; echo {END} $?\n")
+        self._stream(self._shell.stdin).write(f"{{ {command}\n}} < /dev/null 2>&1; code=$?; echo; echo {END} $code\n")
         self._stream(self._shell.stdin).flush()
         printed: list[str] = []
         for line in self._stream(self._shell.stdout):
