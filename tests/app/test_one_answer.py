@@ -25,7 +25,7 @@ from tierfs.base.options.precedence import Effective
 from tierfs.base.options.settings import default_text
 from tierfs.base.words.types import ReadPriority
 from tierfs.faces.fsspec import TierfsFileSystem
-from tierfs.pipeline.scan.selection import Pinner, Selection, Tail, select
+from tierfs.pipeline.reader.selection import Pinner, Selection, Tail, select
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
 

@@ -38,7 +38,7 @@ from tierfs.engine.metadata import entries_object, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.pipeline.scan.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.reading.ledger_objects import metadata_beside
 from tierfs.tiering.adoption.plan import AdoptionPlan, plan_objects
 from tierfs.tiering.adoption.pravega import plan_pravega

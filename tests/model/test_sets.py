@@ -18,7 +18,7 @@ import pytest
 
 from tests import verbs
 from tests.mount.conftest import append
-from tests.pipeline.scan.scanning import scan_lines
+from tests.pipeline.reader.reading import scan_lines
 from tierfs.app import store as app
 from tierfs.app.setup.create import INSIDE, init_store
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPriority
@@ -28,7 +28,7 @@ from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import FAILURES, GARBAGE, INTENTS
 from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.faces.fsspec.filesystem import TierfsFileSystem
-from tierfs.pipeline.scan.line_format import LineFormat
+from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.tiering import candidates, offload_queue
 
 SETS = int(os.environ.get("TIERFS_SETS", "40"))

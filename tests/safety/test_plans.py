@@ -32,7 +32,7 @@ from tierfs.engine.metadata import checksums, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.placements import HeldObject
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.pipeline.scan.extents import Copy, Extent
+from tierfs.pipeline.reader.extents import Copy, Extent
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.grid import Grid

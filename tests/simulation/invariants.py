@@ -23,7 +23,7 @@ from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.tables import CHUNKS
 from tierfs.engine.segments.stat import stat
 from tierfs.engine.segments.writer import SegmentWriter
-from tierfs.pipeline.scan.selection import Pinner, Tail
+from tierfs.pipeline.reader.selection import Pinner, Tail
 from tierfs.reading.view import in_object
 from tierfs.tiering.packs import format as packs
 

@@ -22,7 +22,7 @@ _ROOMS = (
     "tiering",
     "upkeep",
     "app.recovery",
-    "pipeline.scan",
+    "pipeline.reader",
     "faces.fsspec",
 )
 

@@ -33,7 +33,7 @@ from tierfs.engine.chunkstore.s3.signature import UrlSigner
 from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.pipeline.scan.buffers import Buffers
+from tierfs.pipeline.reader.buffers import Buffers
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.queue import WANTED_NOW

@@ -30,7 +30,7 @@ from tierfs.engine.metadata.tables import FAILURES
 from tierfs.engine.segments.bulk_create import WholeSegment
 from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
 from tierfs.faces.cli.progress import ProgressLine
-from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
+from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.tiering.ledgers.offload_runs import OffloadRuns
 from tierfs.upkeep.holder.failures import Failures
 

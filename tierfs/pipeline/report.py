@@ -17,7 +17,7 @@ from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.pipeline.scan.selection import Selection, select
+from tierfs.pipeline.reader.selection import Selection, select
 
 GIB = 1024 * MIB
 _MS_PER_S = 1000

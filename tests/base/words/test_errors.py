@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests import verbs
-from tests.pipeline.scan.scanning import fill, scan_lines, store_of
+from tests.pipeline.reader.reading import fill, scan_lines, store_of
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.base.words import errors
@@ -18,7 +18,7 @@ from tierfs.base.words.types import ChunkState, ReadPriority, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import OnReceived
 from tierfs.engine.metadata import policies
-from tierfs.pipeline.scan.line_format import LineFormat
+from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.reading.cold import ColdRead
 from tierfs.reading.etags import Etags
 from tierfs.reading.reader import run_loop

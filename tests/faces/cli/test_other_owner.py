@@ -15,7 +15,7 @@ from tierfs.app.store import open_store
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.store_paths import ALLOW_OTHER_OWNER, StorePaths, require_own
 from tierfs.base.words.errors import PermissionDenied, TierfsError
-from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
+from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 
 OTHER_UID = 54321
 

@@ -27,7 +27,7 @@ EXTRAS = {
     "tierfs.faces.admin": "starlette uvicorn anyio",
     "tierfs.engine.chunkstore.places": "fsspec asyncssh azure aiohttp requests hdfs_native",
     "tierfs.faces.fsspec": "fsspec",
-    "tierfs.pipeline.scan": "numpy pyarrow",
+    "tierfs.pipeline.reader": "numpy pyarrow",
     "tierfs.pipeline.spark": "pyspark py4j pyarrow numpy",
     "tierfs.engine.testing": "pytest",
     "pyspark_tierfs": "pyspark",

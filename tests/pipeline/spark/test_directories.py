@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.mount.conftest import append
-from tests.pipeline.scan.scanning import store_of
+from tests.pipeline.reader.reading import store_of
 from tests.pipeline.spark.reading import frame, make_cold, refusal, told
 from tests.pipeline.spark.test_streams import Asked
 from tierfs.app import store as app

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from tests import verbs
 from tests.mount.conftest import append
-from tests.pipeline.scan.scanning import store_of
+from tests.pipeline.reader.reading import store_of
 from tests.pipeline.spark.test_jobs import Watcher
 from tierfs.app import store as app
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest, NotFound
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata import directories
-from tierfs.pipeline.scan.selection import Selection, select
+from tierfs.pipeline.reader.selection import Selection, select
 from tierfs.pipeline.spark.jobs.ingest import Batch, SourceFile, files_of, ingest, ingest_files, tasks_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from tests import verbs
 from tests.commands import tierfs
 from tests.engine.ledger.message_entries import batch, in_batch
-from tests.pipeline.scan.scanning import fill
-from tests.pipeline.scan.test_scrubbing import BOTH, SMALL, cold_ledger, file_of, flip, holder_of
-from tests.pipeline.scan.test_scrubbing import store as scrub_store
+from tests.pipeline.reader.reading import fill
+from tests.pipeline.reader.test_scrubbing import BOTH, SMALL, cold_ledger, file_of, flip, holder_of
+from tests.pipeline.reader.test_scrubbing import store as scrub_store
 from tests.pipeline.spark.conftest import SETTINGS
 from tests.servers.spark_cluster import ROOT, spark_home
 from tests.tiering.adoption.foreign import write_files

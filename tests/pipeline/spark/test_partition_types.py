@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import DecimalType
 
-from tierfs.pipeline.scan.line_format import CODECS, UNREAD_CODECS, LineFormat
+from tierfs.pipeline.reader.line_format import CODECS, UNREAD_CODECS, LineFormat
 from tierfs.pipeline.spark.partition_columns import converted, converter, inferred
 
 NINES = {digits: "9" * digits for digits in (10, 19, 20, 27, 28, 29, 30, 37, 38, 39, 40)}

@@ -11,7 +11,7 @@ from tests import spark_processes
 from tests.verbs import fill
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
-from tierfs.pipeline.scan.selection import Selection, select
+from tierfs.pipeline.reader.selection import Selection, select
 
 OTHERS = (
     "trio",

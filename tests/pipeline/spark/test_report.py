@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.commands import tierfs
-from tests.pipeline.scan.scanning import fill, store_of
+from tests.pipeline.reader.reading import fill, store_of
 from tierfs.app import store as app
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.types import Tier

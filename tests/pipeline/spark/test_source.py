@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests import verbs
 from tests.ledgers import new_ledger
 from tests.mount.conftest import append
-from tests.pipeline.scan.scanning import store_of
+from tests.pipeline.reader.reading import store_of
 from tests.pipeline.spark.reading import frame, lines_of, make_cold, refusal, sums, text, told, truth
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store

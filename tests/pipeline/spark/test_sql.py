@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.mount.conftest import append
-from tests.pipeline.scan.scanning import store_of
+from tests.pipeline.reader.reading import store_of
 from tests.pipeline.spark.reading import told
 from tierfs.app import store as app
 

@@ -87,7 +87,7 @@ def limited(kind: Kind, records: int | None = None, files: int | None = None) ->
     return {} if records is None else {"maxBytesPerTrigger": str(records * len(kind.make("a", BEGIN_S)))}
 
 
-# A low limit has the most batches of Spark, and tests/pipeline/scan/test_stream_shares.py plans all limits.
+# A low limit has the most batches of Spark, and tests/pipeline/reader/test_stream_shares.py plans all limits.
 CASES = [
     ("lines", {"records": 13}),
     ("lines", {"files": 1}),

@@ -7,9 +7,9 @@ from tests.simulation.world import World
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
-from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
-from tierfs.pipeline.scan.selection import PinnedSegment, Pinner, Tail, place_of
+from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
+from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.reader.selection import PinnedSegment, Pinner, Tail, place_of
 
 
 class WorldConnections(PlaceConnections):

@@ -20,14 +20,14 @@ from tierfs.base.bytes.joins import MAX_JOINS
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
-from tierfs.pipeline.scan.line_format import LineFormat, Separator
-from tierfs.pipeline.scan.selection import PinnedSegment, Selection
-from tierfs.pipeline.scan.stream import Records, Stream, StreamRead
-from tierfs.pipeline.scan.stream_plan import StreamOffset
-from tierfs.pipeline.scan.stream_shares import Limits
+from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.reader.line_format import LineFormat, Separator
+from tierfs.pipeline.reader.selection import PinnedSegment, Selection
+from tierfs.pipeline.reader.stream import Records, Stream, StreamRead
+from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream_shares import Limits
 
-_LOG = "tierfs.pipeline.scan.stream"
+_LOG = "tierfs.pipeline.reader.stream"
 _LINES = LineFormat(separator=Separator(LINE_END))
 _NAMED = re.compile(r"segment (?P<name>\S+?)(?: |:|,)")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.commands import tierfs
 from tests.doubles.manual_clock import ManualClock
 from tests.engine.ledger.pulsar_goldens import PULSAR, made_of
-from tests.pipeline.scan.test_stream import ENTRIES, Query
+from tests.pipeline.reader.test_stream import ENTRIES, Query
 from tests.stores import TestStore, assert_layout, open_test_store
 from tests.tiering.adoption.adopting import PLACE, planned, read, run, states
 from tests.tiering.adoption.foreign import cat, write_files

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.pipeline.scan.test_scrubbing import cold_ledger
+from tests.pipeline.reader.test_scrubbing import cold_ledger
 from tests.tiering.adoption.foreign import write_files
 from tests.tiering.adoption.pulsar import attempt, in_files, in_first_form, offloaded, streamed
 from tierfs.app import store as app
@@ -18,7 +18,7 @@ from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
-from tierfs.pipeline.scan.selection import Selection, select
+from tierfs.pipeline.reader.selection import Selection, select
 from tierfs.tiering.adoption.lost_rows import LostRows, lost_rows, rescan
 
 PAYLOADS = [b"entry %d" % number * (number % 14) for number in range(300)]

@@ -60,7 +60,7 @@ def export(
     written elsewhere and moved into DIR when it is complete; after a kill, run the same command again.
     """
     with job.running(session, "export") as (spark, store, show):
-        from tierfs.pipeline.scan.scrub_waves import wanted_segments
+        from tierfs.pipeline.reader.scrub_waves import wanted_segments
         from tierfs.pipeline.spark.jobs.export import Exporting, IfThere
         from tierfs.pipeline.spark.jobs.export import export as write
         from tierfs.pipeline.spark.row_types import RowType

@@ -16,10 +16,10 @@ from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ReadPriority
-from tierfs.pipeline.scan.line_format import LineFormat, Mode, Separator, require_encoding
-from tierfs.pipeline.scan.partition_conditions import parse_conditions
-from tierfs.pipeline.scan.planning import Sizes
-from tierfs.pipeline.scan.selection import Selection, Tail
+from tierfs.pipeline.reader.line_format import LineFormat, Mode, Separator, require_encoding
+from tierfs.pipeline.reader.partition_conditions import parse_conditions
+from tierfs.pipeline.reader.planning import Sizes
+from tierfs.pipeline.reader.selection import Selection, Tail
 from tierfs.pipeline.spark import catalog, unknown_options
 from tierfs.pipeline.spark.row_types import RowForm, RowType
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.pipeline.scan.partition_directories import partition_values, value_of
+from tierfs.pipeline.reader.partition_directories import partition_values, value_of
 from tierfs.pipeline.spark.columns import SegmentColumns, unknown_column
 from tierfs.pipeline.spark.row_types import RowType
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tierfs.pipeline.scan.extents import PlaceConnections, ScannedStore
-from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
-from tierfs.pipeline.scan.planning import Partition
+from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
+from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.reader.planning import Partition
 from tierfs.pipeline.spark.columns import SegmentColumns
 from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.row_reader import ByName, OfSource, RowReader, arrow_schema, segments_batch

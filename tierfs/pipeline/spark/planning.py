@@ -19,10 +19,10 @@ from tierfs.base.words.types import ByteRange, SegmentKind
 from tierfs.engine.metadata import chains, entries
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.pipeline.scan.extents import ScannedStore
-from tierfs.pipeline.scan.line_format import UNREAD_CODECS
-from tierfs.pipeline.scan.planning import Partition, Reach, plan
-from tierfs.pipeline.scan.selection import (
+from tierfs.pipeline.reader.extents import ScannedStore
+from tierfs.pipeline.reader.line_format import UNREAD_CODECS
+from tierfs.pipeline.reader.planning import Partition, Reach, plan
+from tierfs.pipeline.reader.selection import (
     PinnedSegment,
     Pinner,
     Tail,

@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tierfs.base.words.types import MIB
-from tierfs.pipeline.scan.block_batches import Block, read_blocks
-from tierfs.pipeline.scan.entry_batches import EntryBatch, read_entries
-from tierfs.pipeline.scan.fetching import ScanFetcher, ScanSource
-from tierfs.pipeline.scan.line_batches import Lines, int64s
-from tierfs.pipeline.scan.line_format import LineFormat
-from tierfs.pipeline.scan.lines import read_lines, read_whole
-from tierfs.pipeline.scan.planning import Part, Partition
+from tierfs.pipeline.reader.block_batches import Block, read_blocks
+from tierfs.pipeline.reader.entry_batches import EntryBatch, read_entries
+from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
+from tierfs.pipeline.reader.line_batches import Lines, int64s
+from tierfs.pipeline.reader.line_format import LineFormat
+from tierfs.pipeline.reader.lines import read_lines, read_whole
+from tierfs.pipeline.reader.planning import Part, Partition
 from tierfs.pipeline.spark.columns import RECORD_VALUES
 from tierfs.pipeline.spark.errors import SPARK
 from tierfs.pipeline.spark.row_types import SegmentRow

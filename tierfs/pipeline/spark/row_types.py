@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.pipeline.scan.line_format import LineFormat
+from tierfs.pipeline.reader.line_format import LineFormat
 
 _ENTRY: dict[str, DataType] = {
     "ledger_id": LongType(),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.pipeline.scan.selection import Tail
-from tierfs.pipeline.scan.stream import Records, StreamRead
+from tierfs.pipeline.reader.selection import Tail
+from tierfs.pipeline.reader.stream import Records, StreamRead
 from tierfs.pipeline.spark.options import STREAM_OPTIONS, Bounds, Given, ReadOptions
 from tierfs.pipeline.spark.row_types import RowType
 

@@ -23,11 +23,11 @@ from pyspark.sql.types import StructType
 
 from tierfs.app.store import Store
 from tierfs.base.words.errors import Unavailable
-from tierfs.pipeline.scan.planning import plan
-from tierfs.pipeline.scan.selection import Tail
-from tierfs.pipeline.scan.stream import Stream
-from tierfs.pipeline.scan.stream_plan import StreamOffset
-from tierfs.pipeline.scan.stream_shares import NO_LIMIT, Limits
+from tierfs.pipeline.reader.planning import plan
+from tierfs.pipeline.reader.selection import Tail
+from tierfs.pipeline.reader.stream import Stream
+from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream_shares import NO_LIMIT, Limits
 from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.partitions import ExecutorReader, TierfsPartition, connections
 from tierfs.pipeline.spark.planning import finding_times, offload_tails, open_store, reach_of, require_schema

@@ -17,8 +17,8 @@ from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
-from tierfs.pipeline.scan.extents import ScannedStore
-from tierfs.pipeline.scan.selection import place_of
+from tierfs.pipeline.reader.extents import ScannedStore
+from tierfs.pipeline.reader.selection import place_of
 from tierfs.pipeline.spark.jobs.result import Result
 from tierfs.pipeline.spark.jobs.tasks import Counter, Tasks
 from tierfs.pipeline.spark.partitions import connections

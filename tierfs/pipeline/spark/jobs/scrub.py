@@ -17,10 +17,10 @@ from tierfs.base.words.types import MIB, ByteRange, Tier
 from tierfs.engine.chunkstore.located import same_place
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.pipeline.scan.extents import ScannedStore
-from tierfs.pipeline.scan.scrub_waves import PARTITION_BYTES, WAVE_PARTITIONS, Wanted, wanted_segments, waves
-from tierfs.pipeline.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
-from tierfs.pipeline.scan.selection import place_of
+from tierfs.pipeline.reader.extents import ScannedStore
+from tierfs.pipeline.reader.scrub_waves import PARTITION_BYTES, WAVE_PARTITIONS, Wanted, wanted_segments, waves
+from tierfs.pipeline.reader.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
+from tierfs.pipeline.reader.selection import place_of
 from tierfs.pipeline.spark.jobs.result import Result
 from tierfs.pipeline.spark.jobs.tasks import Counter, Tasks, slots_of
 from tierfs.pipeline.spark.partitions import connections
