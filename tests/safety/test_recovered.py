@@ -16,8 +16,9 @@ from tests.app.batches.batch_writes import Driver
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs.app.batches.recovery import batch_objects
+from tierfs.app.found_objects import _MAX_SEGMENT_ID, FoundObject, checked_path
 from tierfs.app.recovery import inventory
-from tierfs.app.recovery.cover import _MAX_SEGMENT_ID, FoundObject, checked_path, choose
+from tierfs.app.recovery.cover import choose
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal.objects import read_small

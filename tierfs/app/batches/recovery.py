@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

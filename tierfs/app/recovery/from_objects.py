@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from tierfs.app.found_objects import LeftOver
 from tierfs.app.recovery import inventory, ledgers
-from tierfs.app.recovery.cover import LeftOver
 from tierfs.app.recovery.inventory import Group, Inventory
 from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.app.recovery.rebuild_segment import PackIds, make_segment

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs.app.batches.recovery import FoundVersions, batch_objects
-from tierfs.app.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names, object_names
@@ -74,7 +74,7 @@ class Inventory:
 
     path: Path
     marked: str = ""
-    """the store named by the mark at the root of the place."""
+    """The store named by the mark at the root of the place."""
     stores: Counter[str] = field(default_factory=Counter)
     """Number of objects by the store that wrote them."""
     has_ledgers: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
-from tierfs.app.recovery.cover import LeftOver
+from tierfs.app.found_objects import LeftOver
 from tierfs.base.bytes.checksum import twice
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter

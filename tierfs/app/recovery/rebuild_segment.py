@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tierfs.app.recovery.cover import FoundObject, ObjectCover
+from tierfs.app.found_objects import FoundObject
+from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.verified_cover import Grids
 from tierfs.base.words import names
 from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from tierfs.app.recovery.cover import FoundObject, LeftOver, ObjectCover, choose
+from tierfs.app.found_objects import FoundObject, LeftOver
+from tierfs.app.recovery.cover import ObjectCover, choose
 from tierfs.base.bytes.checksum import grid_of, proved_sums
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter

@@ -1,0 +1,73 @@
+"""Objects of a bucket as they describe themselves, for a recovery that has no journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tierfs.base.words import names
+from tierfs.base.words.errors import DataLoss, TierfsError
+from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
+
+# Far more than the id counter reaches, and it can still count on from there.
+_MAX_SEGMENT_ID = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """One object of a store, as its name, metadata, index or manifest describes it."""
+
+    name: str
+    etag: str
+    modified_ms: int
+    store_id: str
+    """Empty if the object does not name it."""
+    segment_id: int
+    path: str
+    start: int
+    end: int
+    epoch: int
+    attempt: str
+    crc32c: int | None
+    """CRC32C of the segment's bytes; None if neither name nor metadata contain it: a copy of an old object without its
+    metadata."""
+    pack_bytes: int = 0
+    """Size of the pack that holds the bytes among others; 0 if they are the whole object."""
+    object_offset: int = 0
+    appended: int = 0
+    """Number of the pack among those that appends waited for, the later ones higher; 0 for any other object."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Number of the segment's bytes in it."""
+        return self.end - self.start
+
+    @property
+    def object_bytes(self) -> int:
+        """Size of the object."""
+        return self.pack_bytes or self.length_bytes
+
+    @property
+    def label(self) -> str:
+        """Its name in reports of objects that were not linked."""
+        return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """An object that was not linked, and why."""
+
+    name: str
+    why: str
+
+
+def checked_path(item: FoundObject) -> str:
+    """Return the name of the segment. Raises DataLoss for an impossible segment or owner."""
+    if not (0 < item.segment_id <= _MAX_SEGMENT_ID and 0 < item.epoch <= MAX_EPOCH):
+        raise DataLoss("it refers to an impossible segment or owner")
+    try:
+        path = names.join(names.split(item.path))
+    except TierfsError as exc:
+        raise DataLoss(f"it refers to an impossible segment: {exc}") from exc
+    if path != item.path or not path or names.is_removed(path):
+        raise DataLoss("it refers to an impossible segment")
+    return path
