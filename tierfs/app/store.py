@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs.base.options import memory, settings
+from tierfs.base.options import settings
 from tierfs.base.options.config import ColdSettings, ReadSettings, Settings
 from tierfs.base.options.precedence import Host
-from tierfs.base.system import forks, memory_limit
+from tierfs.base.system import forks
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.places import is_path, place_of_typed
 from tierfs.base.system.store_paths import StorePaths, require_trusted
@@ -153,6 +153,10 @@ class Store:
     @property
     def _read_settings(self) -> ReadSettings:
         """The settings of reads, with a budget within the memory limit of this process."""
+        # Commands that list or append read no budget, so they do not load what looks for a limit.
+        from tierfs.base.options import memory
+        from tierfs.base.system import memory_limit
+
         limit = memory_limit.find()
         if limit is None:
             return self.settings.read
@@ -165,6 +169,9 @@ class Store:
     @property
     def _cold_settings(self) -> ColdSettings:
         """The settings of requests, with as many parts in flight as the memory limit of this process allows."""
+        from tierfs.base.options import memory
+        from tierfs.base.system import memory_limit
+
         limit = memory_limit.find()
         return self.settings.cold if limit is None else memory.fit_uploads(self.settings.cold, limit.limit_bytes)
 

@@ -32,15 +32,15 @@ def imported(program: str, *words: object) -> list[str]:
     ("words", "heavy", "most"),
     [
         ("--help", (*HEAVY, *COMMANDS), 21),
-        ("pipeline --help", ("pyspark", "pyarrow"), 83),
+        ("pipeline --help", ("pyspark", "pyarrow"), 84),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 81),
-        ("info s", TO_LOOK, 92),  # it explains the plan
-        ("ls -l", WITHOUT_BYTES, 83),
-        ("du", WITHOUT_BYTES, 78),
-        ("info --map s", HEAVY, 92),
-        ("status", WITHOUT_BYTES, 138),  # it asks the bucket whose it is
-        ("append s", HEAVY, 102),
-        ("cat s", (), 119),
+        ("info s", TO_LOOK, 93),  # it explains the plan
+        ("ls -l", WITHOUT_BYTES, 84),
+        ("du", WITHOUT_BYTES, 79),
+        ("info --map s", HEAVY, 93),
+        ("status", WITHOUT_BYTES, 140),  # it asks the bucket whose it is
+        ("append s", HEAVY, 104),
+        ("cat s", (), 123),
     ],
 )
 def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[str, ...], most: int) -> None:
@@ -58,8 +58,8 @@ def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[s
     ("program", "heavy", "most"),
     [
         ("import tierfs", HEAVY, 2),
-        ("import tierfs; tierfs.open_store(sys.argv[1]).append('s', b'x')", WITHOUT_BYTES[:-1], 95),
-        ("import tierfs; tierfs.open_store(sys.argv[1]).ls()", WITHOUT_BYTES, 73),
+        ("import tierfs; tierfs.open_store(sys.argv[1]).append('s', b'x')", WITHOUT_BYTES[:-1], 97),
+        ("import tierfs; tierfs.open_store(sys.argv[1]).ls()", WITHOUT_BYTES, 74),
     ],
 )
 def test_a_python_program_imports_what_it_uses(store: Path, program: str, heavy: tuple[str, ...], most: int) -> None:
