@@ -131,7 +131,13 @@ def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
     store = machine.store("/srv/store")
     (machine.root / "mnt/logs").mkdir()
     tierfs("mount", machine.root / "mnt/logs", store=store)
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        machine.replace["9150"] = str(free.getsockname()[1])
     machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
+
+
+def test_the_check_of_an_installation_runs_as_it_is_written(machine: Machine) -> None:
+    machine.read("docs/install.md")
 
 
 def test_the_page_of_followed_logs_runs_as_it_is_written(machine: Machine) -> None:
