@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from tierfs.base.bytes.progress import unseen
 from tierfs.base.system import processes
 from tierfs.base.words.errors import TierfsError
 from tierfs.engine.metadata import environment
-from tierfs.upkeep.check import metadata_probe, places
+from tierfs.upkeep.check import metadata_probe
 from tierfs.upkeep.check.repair.copies import MayLose
 
 
@@ -50,11 +51,9 @@ def read(store: Store, name: str, start: int | None = None, end: int | None = No
 
 def read_metadata_here(patch: pytest.MonkeyPatch) -> None:
     """Let the check's child, which reads the metadata first, be this process: it would be two thirds of a check."""
-    fresh = processes.run
 
     def run(command: list[str]) -> processes.Done:
-        if command[1:4] != ["-P", "-m", places.__name__]:
-            return fresh(command)
+        assert command[1:4] == ["-P", "-m", metadata_probe.__name__]
         said, path = io.StringIO(), Path(command[4]).resolve()
         was_open = path in environment.environments
         with redirect_stdout(said), pytest.MonkeyPatch.context() as arguments:
@@ -64,4 +63,5 @@ def read_metadata_here(patch: pytest.MonkeyPatch) -> None:
             environment.close_environment(path)
         return subprocess.CompletedProcess(command, code, said.getvalue(), "")
 
-    patch.setattr(processes, "run", run)
+    # Not of all who run something: what is run here is the probe.
+    patch.setattr(metadata_probe, "processes", SimpleNamespace(**{**vars(processes), "run": run}))

@@ -167,6 +167,7 @@ ENDS = {
 def test_a_reader_that_ends_for_another_reason_accuses_nothing(
     path: Path, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.undo()  # a child ends
     monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(Unavailable, match="could not be checked") as caught:
         run_check(path)
@@ -179,6 +180,7 @@ def test_a_single_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monk
         "open(sys.argv[1], 'w').close(); first and os.kill(os.getpid(), 11)"
     )
     once = [sys.executable, "-c", program, str(tmp_path / "once")]
+    monkeypatch.undo()  # a child is killed
     monkeypatch.setattr(metadata_probe.processes, "python", lambda *_: once)
     assert run_check(path)[0] == []
     assert (tmp_path / "once").exists()
