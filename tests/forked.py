@@ -38,18 +38,26 @@ from tests.servers.fork_request import ANSWER_BYTES
 from tierfs.base.system import processes
 
 IMPORTED = (
+    "anyio._backends._asyncio",
     "awscrt.checksums",
     "boto3",
+    "encodings.idna",
+    "prometheus_client",
     "tierfs.app.store",
     "tierfs.upkeep.holder.local_work",
     "tierfs.upkeep.holder.perform",
     "tierfs.engine.chunkstore.s3.storage",
+    "tierfs.engine.journal.owner_watch",
+    "tierfs.faces.admin.listen",
     "tierfs.faces.cli.main",
+    "tierfs.app.setup.locations",
     "tierfs.app.check",
     "tierfs.app.daemon",
     "tierfs.app.mount",
     "tierfs.app.verbs",
     "tierfs.reading.stream",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.auto",
 )
 IN_SHELL = f'tierfs() {{ {shlex.join([sys.executable, "-ISE", fork_request.__file__])} "$@"; }}\n'
 """Makes `tierfs` a function of bash; the shell inherits the descriptor that SERVER_FD names."""
