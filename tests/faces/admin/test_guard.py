@@ -193,8 +193,8 @@ def test_a_server_with_a_certificate_answers_over_tls_alone(path: Path, port: in
     ("settings", "token", "mode", "said"),
     [
         ({"listen": "0.0.0.0:1"}, None, 0o600, "the token would be sent unencrypted"),
-        ({"listen": "nowhere"}, None, 0o600, "is not HOST:PORT"),
-        ({"listen": "127.0.0.1:99999"}, None, 0o600, "is not HOST:PORT"),
+        ({"listen": "nowhere"}, None, 0o600, "expected HOST:PORT"),
+        ({"listen": "127.0.0.1:99999"}, None, 0o600, "expected HOST:PORT"),
         ({"listen": "127.0.0.1:0", "certificate": "none.pem"}, None, 0o600, "cannot use admin.certificate"),
         ({"listen": "127.0.0.1:0"}, "short", 0o600, "invalid token in"),
         ({"listen": "127.0.0.1:0"}, TOKEN, 0o644, "other users can read"),
