@@ -59,6 +59,13 @@ VERBS = {
     "ledger terminate": "ledger terminate {name}",
     "pipeline report": "pipeline report {name}",
     "rm": "rm --now --yes {name}",
+    "mv": "mv {name} {name}.renamed",
+    "mkdir": "mkdir {name}.d",
+    "tree": "tree {directory}",
+    "diff": "diff {name} {name}",
+    "sha256sum": "sha256sum {name}",
+    "md5sum": "md5sum {name}",
+    "follow": "follow {files}/f --into {name}.d --once",
 }
 """The words of each; `{name}` is a segment of its own, `{path}` the same where a plain word is no path."""
 

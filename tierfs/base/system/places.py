@@ -88,10 +88,10 @@ def mounts() -> list[Mount]:
     return [mount_from(row) for row in table().values() if row.is_ours]
 
 
-def table(path: Path = _MOUNT_TABLE) -> dict[int, MountRow]:
-    """Return the rows of the table, by their numbers. Raises Unavailable where there is no /proc."""
+def table(path: Path | None = None) -> dict[int, MountRow]:
+    """Return the rows of a table, of this process by default, by their numbers. Raises Unavailable without a /proc."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = (path or _MOUNT_TABLE).read_bytes().split(b"\n")
     except OSError as exc:
         raise Unavailable(
             f"cannot read the table of mounts: {exc.strerror}; a path could refer to any segment",
