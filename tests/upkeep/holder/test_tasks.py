@@ -77,6 +77,20 @@ async def test_the_outcome_says_when_a_task_is_next(
     assert runs.times[:2] == [0, second_s]
 
 
+async def test_metadata_that_cannot_be_read_do_not_end_the_loop(
+    loop: TaskLoop, store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise Unavailable("the disk of the metadata does not respond")
+
+    runs = Runs()
+    async with repeating(loop, Task(1, {"task": runs}, still_periods=5)):
+        await trio.sleep(0.5)
+        monkeypatch.setattr(store.metadata, "last_transaction_id", refuse)
+        await trio.sleep(3)
+    assert runs.times == [0, 1, 2, 3]
+
+
 async def test_a_long_look_leaves_more_of_the_core_to_a_busy_process(
     loop: TaskLoop, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

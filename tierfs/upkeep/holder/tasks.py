@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from tierfs.base.words.errors import Fenced
+from tierfs.base.words.errors import Fenced, TierfsError
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.snapshot import SLICE_S
@@ -130,7 +130,7 @@ class TaskLoop:
     async def _repeat(self, task: Task) -> None:
         while True:
             woken = task.woken()
-            newest = self._metadata.last_transaction_id() if task.still_periods > 1 else 0
+            newest = self._newest() if task.still_periods > 1 else None
             outcomes = [await self.attempt(name, step) for name, step in task.steps.items()]
             if TaskOutcome.FAILED in outcomes:
                 await trio.sleep(task.period_s)
@@ -139,12 +139,20 @@ class TaskLoop:
             elif TaskOutcome.AT_ONCE not in outcomes:
                 await self._rest(task, newest, woken)
 
-    async def _rest(self, task: Task, newest: int, woken: trio.Event) -> None:
+    async def _rest(self, task: Task, newest: int | None, woken: trio.Event) -> None:
         """Wait for the task's period, and for more of them until any process commits after transaction `newest`."""
         for remaining in reversed(range(task.still_periods)):
             await _pause(task.period_s, woken)
-            if woken.is_set() or (remaining and self._metadata.last_transaction_id() != newest):
+            if woken.is_set() or (remaining and (newest is None or self._newest() != newest)):
                 return
+
+    def _newest(self) -> int | None:
+        """Return the newest transaction; None if the metadata cannot be read, as after an error of the disk."""
+        try:
+            return self._metadata.last_transaction_id()
+        except TierfsError as exc:  # the task's steps meet it too, and note it as their failure
+            log.debug("the newest transaction is unknown: %s", exc)
+            return None
 
     async def attempt(self, name: str, step: Step, *, size_bytes: int = 0) -> TaskOutcome:
         """Run a step unless it pauses for a failure; note how it went. Only Fenced passes."""
