@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk, failing_disk
-from tests.reality import kills
+from tests.reality import followed, kills
 from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
@@ -22,6 +22,10 @@ from tests.reality.soak import Soak
 from tests.servers.rgw import RgwServer
 
 DISK_BYTES = 200 << 20
+
+# Of a drill of `tierfs follow`: pause between rotations of all logs, and the last system call at which it is killed.
+ROTATE_S = 1.0
+MOST_CALLS = 2_000
 
 
 @contextmanager
@@ -44,6 +48,28 @@ def run_nights(root: Path, places: Places, seed: str, count: int) -> None:
         print(dict(Nights(bad.path, places, seed, mountpoint).read_only(bad, count)))
 
 
+def run_follow(root: Path, modes: list[str], chosen: argparse.Namespace) -> None:
+    """Print what was rotated and killed in each mode. Exits with 1 if a log has not each line once, in order."""
+    failed = False
+    for number, mode in enumerate(modes):
+        drill = followed.run(
+            root / str(number),
+            mode,
+            random.Random(f"{chosen.seed} {mode}"),
+            count=chosen.logs,
+            bytes_per_s=chosen.rate,
+            every_s=ROTATE_S,
+            kills=chosen.kills,
+            most_calls=MOST_CALLS,
+        )
+        wrong = drill.wrong()
+        failed |= bool(wrong or drill.gaps)
+        lines = sum(drill.rotated.numbers)
+        print(f"{mode}: {lines} lines, {drill.rotated.rotations} rotations, {chosen.kills} kills", flush=True)
+        print("\n".join([*wrong[:20], drill.gaps]), flush=True)
+    sys.exit(failed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reality")
     parser.add_argument("--seed", default=str(random.randrange(2**32)))
@@ -63,6 +89,11 @@ def main() -> None:
     moving.add_argument("--moves", type=int, default=50, help="in all (50); with --place rgw both ways")
     nights = subjects.add_parser("nights", help="fill the disk, and let it fail, under everything that runs")
     nights.add_argument("--nights", type=int, default=3, help="of each kind (3)")
+    following = subjects.add_parser("follow", help="kill a follower of logs that the real logrotate rotates")
+    following.add_argument("--mode", action="append", choices=list(followed.MODES), help="all, unless it is given")
+    following.add_argument("--kills", type=int, default=100, help="of each mode (100)")
+    following.add_argument("--logs", type=int, default=500, help="in all (500)")
+    following.add_argument("--rate", type=int, default=20_000_000, help="bytes a second of all logs (20,000,000)")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
@@ -85,6 +116,9 @@ def main() -> None:
             return
         if chosen.subject == "nights":
             run_nights(Path(root), places, chosen.seed, chosen.nights)
+            return
+        if chosen.subject == "follow":
+            run_follow(Path(root), chosen.mode or list(followed.MODES), chosen)
             return
         if chosen.subject == "full":
             with disk(Path(root) / "disk", DISK_BYTES) as path:
