@@ -20,6 +20,7 @@ from tests.mount.conftest import append, opened_store
 
 pytestmark = [
     pytest.mark.mount,
+    pytest.mark.xdist_group("mount-namespaces"),  # see test_mountpoint
     pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root"),
     pytest.mark.timeout(180, method="thread"),
 ]

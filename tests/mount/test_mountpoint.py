@@ -24,7 +24,8 @@ from tierfs.base.words.errors import Unavailable
 from tierfs.mount import mountpoint, server
 from tierfs.upkeep.holder import lock
 
-pytestmark = pytest.mark.mount
+# A namespace that a test makes has copies of all mounts, which the process of another test's mount then waits for.
+pytestmark = [pytest.mark.mount, pytest.mark.xdist_group("mount-namespaces")]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
 

@@ -63,6 +63,7 @@ def test_s3_with_wrong_keys(tmp_path: Path, rgw_bucket: Bucket, monkeypatch: pyt
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.xdist_group("mount-namespaces")
 def test_no_fuse_device(store: Path, tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     script = f"mount -t tmpfs none /dev && exec {sys.executable} -m tierfs mount {tmp_path / 'mnt'}"

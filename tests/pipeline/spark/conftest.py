@@ -7,6 +7,7 @@ module that wants its like: it is warm after 20 s, as the first job of each kind
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,7 +162,10 @@ def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
         builder = SparkSession.builder.master(master).appName("tierfs")
         for name, value in {**settings, "spark.sql.warehouse.dir": str(work / "warehouse")}.items():
             builder = builder.config(name, value)
+        interrupt = signal.getsignal(signal.SIGINT)
         session = builder.getOrCreate()
+        # PySpark's handler cancels jobs of its context, and fails in later tests of this process, when that is stopped.
+        signal.signal(signal.SIGINT, interrupt)
     session.sparkContext.setLogLevel("OFF")  # a test that provokes an error sees it as an exception
     return session
 
