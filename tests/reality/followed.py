@@ -63,7 +63,8 @@ class Rotated:
         self.logs.mkdir(parents=True)
         self.numbers = [0] * self.count
         self._reopen()
-        options = f"rotate 10000\n missingok\n su {os.getuid()} {os.getgid()}\n {MODES[self.mode]}\n"
+        # More than a drill rotates, so that no line is deleted; logrotate looks for each of these names of each log.
+        options = f"rotate 500\n missingok\n su {os.getuid()} {os.getgid()}\n {MODES[self.mode]}\n"
         (self.root / "conf").write_text(f"{self.logs}/*.log {{\n {options}}}\n")
 
     @property
