@@ -278,6 +278,23 @@ def test_a_full_disk_is_waited_for(following: Following, monkeypatch: pytest.Mon
     assert [("the local disk is full" in text) for text in following.told.warnings] == [True]
 
 
+def test_a_directory_is_listed_twice_for_all_logs_in_it(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many logs are rotated at once: a listing for each of them would take more time the more of them there are."""
+    logs = [following.logs / f"{number}.log" for number in range(30)]
+    for log in logs:
+        write(log, "one\n")
+    following.look()
+    for log in logs:
+        log.rename(f"{log}.1")
+        write(log, "two\n")
+    listed: list[object] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
+    following.look()
+    assert listed == [str(following.logs)] * 2
+    assert [following.text(log.name) for log in logs] == ["one\ntwo\n"] * len(logs)
+
+
 def test_nothing_to_follow_is_an_error(tmp_path: Path) -> None:
     made = Following(tmp_path, "none", "*.log")
     with pytest.raises(NotFound, match=r"nothing to follow matches .*none .*log"):

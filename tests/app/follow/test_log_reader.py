@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tierfs.app.follow import files
+from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.log_reader import LogReader
 from tierfs.app.follow.plan import SeenFile
 from tierfs.base.words.types import ByteRange
@@ -18,8 +18,19 @@ from tierfs.engine.metadata.followed_range import FollowedRange
 LIMIT = 1000
 
 
+EARLIER = EarlierFiles()
+
+
+def look(reader: LogReader, now_s: float = 0.0) -> None:
+    """Look at the names of a log, as a follower does: each look lists its directory anew."""
+    EARLIER.renew()
+    reader.look(now_s)
+    EARLIER.renew()
+
+
 def take_all(reader: LogReader, now_s: float = 0.0) -> bytes:
-    """Take what a reader has, as if it were appended."""
+    """Look, and take what a reader has, as if it were appended."""
+    look(reader, now_s)
     data, length = b"", reader.ranges[-1].segment_end if reader.ranges else 0
     while (lines := reader.next(LIMIT, now_s)) is not None:
         reader.took(lines, ByteRange(length, length + len(lines.data)), 0)
@@ -29,8 +40,9 @@ def take_all(reader: LogReader, now_s: float = 0.0) -> bytes:
 
 def test_lines_are_returned_until_they_are_taken(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"one\ntwo\n")
-    reader = LogReader(str(tmp_path / "log"), "log", os.listdir)
+    reader = LogReader(str(tmp_path / "log"), "log", EARLIER)
     reader.reset((), 0)
+    look(reader)
     assert reader.next(LIMIT, 0) == reader.next(LIMIT, 0)
     assert take_all(reader) == b"one\ntwo\n"
     assert reader.next(LIMIT, 0) is None
@@ -40,7 +52,7 @@ def test_lines_are_returned_until_they_are_taken(tmp_path: Path) -> None:
 def test_a_stream_that_lost_its_end_gets_these_lines_again(tmp_path: Path) -> None:
     """As after the recovery of a store whose newest bytes were on its lost disk alone."""
     (tmp_path / "log").write_bytes(b"one\ntwo\nthree\n")
-    reader = LogReader(str(tmp_path / "log"), "log", os.listdir)
+    reader = LogReader(str(tmp_path / "log"), "log", EARLIER)
     reader.reset((), 0)
     assert take_all(reader) == b"one\ntwo\nthree\n"
     for length in (9, 8, 2):
@@ -54,7 +66,7 @@ def test_a_stream_that_lost_its_end_gets_these_lines_again(tmp_path: Path) -> No
 def test_a_look_during_a_rename_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names shift by one in the middle of a look: it sees the file that it knows, and passes over the next one."""
     (tmp_path / "log").write_bytes(b"one\n")
-    reader = LogReader(str(tmp_path / "log"), "log", os.listdir)
+    reader = LogReader(str(tmp_path / "log"), "log", EARLIER)
     reader.reset((), 0)
     assert take_all(reader) == b"one\n"
     (tmp_path / "log").rename(tmp_path / "log.2")
@@ -79,7 +91,7 @@ def test_a_look_during_a_rename_counts_for_nothing(tmp_path: Path, monkeypatch: 
 def test_another_file_with_the_same_inode_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\n")
-    reader = LogReader(str(path), "log", os.listdir)
+    reader = LogReader(str(path), "log", EARLIER)
     reader.reset((), 0)
     take_all(reader)
     known: Sequence[FollowedRange] = [replace(each, device=each.device) for each in reader.ranges]

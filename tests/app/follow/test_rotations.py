@@ -26,7 +26,7 @@ OTHERS = ["app.log.d", "app.login", "app2.log", "app.log~", "app.log.1.swp", "xa
 @pytest.mark.parametrize("kind", ORDERS)
 def test_rotated_files_are_sorted_by_age(kind: str) -> None:
     log, names = ORDERS[kind]
-    assert rotations.earlier(log, [*reversed(names), *OTHERS]) == names
+    assert rotations.earlier_files([*reversed(names), *OTHERS])[log] == names
     assert all(rotations.is_rotated(name, {log}) for name in names)
 
 
@@ -42,5 +42,5 @@ def test_a_name_is_rotated_only_where_its_log_exists() -> None:
 
 def test_a_file_counts_once_while_it_is_compressed() -> None:
     names = ["app.log.2.gz", "app.log.1", "app.log.1.gz"]
-    assert rotations.earlier("app.log", names) == ["app.log.2.gz", "app.log.1"]
-    assert rotations.earlier("app.log", ["app.log", "app.log.gz"]) == []
+    assert rotations.earlier_files(names)["app.log"] == ["app.log.2.gz", "app.log.1"]
+    assert "app.log" not in rotations.earlier_files(["app.log", "app.log.gz"])

@@ -6,6 +6,7 @@ its own transaction (`tierfs/engine/metadata/followed.py`). Files are only ever 
   `follower`    the loop: looks, reads, appends many logs in one commit, waits. Read this first
   `plan`        pure: which file continues a log, and which come after it, by what the store has of it
   `rotations`   pure: which names are earlier files of a log, and in which order
+  `earlier_files`  the names of earlier files, from one listing of a directory for all logs in it
   `in_background`  the same by the holder of a store
   `journal`     the journal of systemd, by its cursor
   `beginnings`  what is followed, and from which files on
@@ -14,5 +15,6 @@ its own transaction (`tierfs/engine/metadata/followed.py`). Files are only ever 
   `files`       one file: its bytes, decompressed if need be, and whether it is the one that the store knows
   `sources`     the logs that paths and patterns stand for, and their segments
   `tree`        directories that are listed again only after a change
+  `summary`     what a follower has done
   `hints`       inotify: which directories to look at before their turn
 """

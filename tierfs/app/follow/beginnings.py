@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.sources import Log, LogSource
 from tierfs.app.store import Store
@@ -18,7 +19,8 @@ from tierfs.engine.segments import create, streams
 
 def record(store: Store, into: str, sources: Sequence[LogSource], logs: Collection[Log], at_ms: int) -> None:
     """Record that following sources begins with these logs, which were listed after `at_ms`; make the directories."""
-    first = [(each.segment, row) for each in logs if (row := _first(store, each)) is not None]
+    earlier = EarlierFiles()
+    first = [(each.segment, row) for each in logs if (row := _first(store, each, earlier)) is not None]
     with store.metadata.write() as txn:
         for name in {into, *(segment.rpartition("/")[0] for segment, _ in first)}:
             create.make_directory(txn, name)
@@ -26,7 +28,7 @@ def record(store: Store, into: str, sources: Sequence[LogSource], logs: Collecti
         followed.begin(txn, [record_of(source, directory_id, at_ms) for source in sources], first)
 
 
-def _first(store: Store, log: Log) -> FollowedRange | None:
+def _first(store: Store, log: Log, earlier: EarlierFiles) -> FollowedRange | None:
     """Return the place from which a log is read: its start, or the end of the bytes that its segment already has."""
     with store.metadata.read() as txn:
         if followed.of(txn, log.segment):
@@ -37,7 +39,7 @@ def _first(store: Store, log: Log) -> FollowedRange | None:
     if segment is not None and segment.kind is SegmentKind.BYTES and segment.length > segment.start_offset:
         from tierfs.app.follow import resume
 
-        if (place := resume.find(store, segment, log.path)) is not None:
+        if (place := resume.find(store, segment, log.path, earlier)) is not None:
             return place
     return _beginning(log.path)
 

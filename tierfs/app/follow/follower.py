@@ -12,13 +12,15 @@ import math
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tierfs.app.follow import beginnings, sources
+from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.hints import Hints
 from tierfs.app.follow.log_reader import LogReader, NewLines
 from tierfs.app.follow.rotations import logs_of
 from tierfs.app.follow.sources import Found, Log, LogSource
+from tierfs.app.follow.summary import FollowSummary
 from tierfs.app.follow.tree import WatchedTree
 from tierfs.app.follow.writers import Writers
 from tierfs.app.room import Tells
@@ -92,18 +94,6 @@ class _Followed:
     active_s: float = 0.0
 
 
-@dataclass(slots=True)
-class FollowSummary:
-    """The work of a follower so far."""
-
-    bytes: int = 0
-    appends: int = 0
-    gaps: int = 0
-    logs: int = 0
-    failed: dict[str, TierfsError] = field(default_factory=dict)
-    """By path: the last error of a log that could not be followed."""
-
-
 class LogFollower:
     """Follows sources into a directory of a store. Use it in one thread; close it."""
 
@@ -121,6 +111,7 @@ class LogFollower:
         self._sources = followed_sources
         self._tells = tells
         self._tree = WatchedTree()
+        self._earlier = EarlierFiles()
         self._hints = Hints()
         self._logs: dict[str, _Followed] = {}
         self._real: dict[str, str] = {}
@@ -243,7 +234,7 @@ class LogFollower:
                 self._close(self._logs.pop(path))
         new = [each for path, each in seen.logs.items() if path not in self._logs]
         for each in new:
-            reader = LogReader(each.path, each.segment, os.listdir, self._since_ns)
+            reader = LogReader(each.path, each.segment, self._earlier, self._since_ns)
             self._logs[each.path] = _Followed(reader, active_s=self._now_s())
         self._reload([self._logs[each.path] for each in new])
         self._real = {}
@@ -314,7 +305,7 @@ class LogFollower:
 
     def _append_due(self, now_s: float) -> None:
         """Append what the due logs have, in rounds of bounded memory, until nothing is left."""
-        due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
+        due = self._looked_at([each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s], now_s)
         while due and not self._stop.is_set():
             pieces: list[tuple[_Followed, NewLines]] = []
             size = 0
@@ -331,13 +322,30 @@ class LogFollower:
             rest = due[len(pieces) :] if size >= _ROUND_BYTES else []
             due = [each for each in (*rest, *due[: len(due) - len(rest)]) if each.is_due and each.next_try_s <= now_s]
 
+    def _looked_at(self, due: Sequence[_Followed], now_s: float) -> list[_Followed]:
+        """Look at the logs that are due, with one listing of their directory; return those that can be read."""
+        self._earlier.renew()
+        seen: list[_Followed] = []
+        for each in due:
+            if each.is_stale:
+                self._reload([each])
+            try:
+                each.reader.look(now_s)
+            except OSError as exc:
+                self._unreadable(each, exc)
+            else:
+                seen.append(each)
+        self._earlier.renew()  # each log's names are compared with those of a listing that is younger than its look
+        return seen
+
+    def _unreadable(self, each: _Followed, exc: OSError) -> None:
+        self._failed(each, ours(exc, each.reader.path, _FILES_OF_OTHERS))
+
     def _next(self, each: _Followed, now_s: float) -> NewLines | None:
-        if each.is_stale:
-            self._reload([each])
         try:
             piece = each.reader.next(PIECE_BYTES, now_s)
         except OSError as exc:
-            self._failed(each, ours(exc, each.reader.path, _FILES_OF_OTHERS))
+            self._unreadable(each, exc)
             return None
         if piece is None and self._is_crowded:
             each.reader.close()

@@ -18,7 +18,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tierfs.app.follow.follower import PIECE_BYTES, FollowSummary
+from tierfs.app.follow.follower import PIECE_BYTES
+from tierfs.app.follow.summary import FollowSummary
 from tierfs.app.room import Room, Tells
 from tierfs.app.store import Store
 from tierfs.base.system import processes

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs.app.follow import files, rotations
+from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import FileComparison, Match, Plan, PlannedRead, SeenFile, late, plan
 from tierfs.app.unpacking import is_compressed
@@ -32,8 +33,8 @@ _MOST_LINGERING = 2
 # Of a log without a change the names in its directory are looked at again after this time.
 _ANEW_S = 60.0
 
-# Lists a directory. Raises OSError.
-Lister = Callable[[str], Sequence[str]]
+# The names of a log's files, and which files these are.
+_Names = tuple[tuple[str, tuple[int, int]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class _Lingering:
 
 
 class LogReader:
-    """Reads one log, from where its segment ends. Change nothing but by `next`, `took` and `reset`."""
+    """Reads one log, from where its segment ends. Change nothing but by `look`, `next`, `took` and `reset`."""
 
-    def __init__(self, path: str, segment: str, lister: Lister, since_ns: int = 0) -> None:
+    def __init__(self, path: str, segment: str, earlier: EarlierFiles, since_ns: int = 0) -> None:
         """Follow the log at a path; it has yet to be `reset`. A log without a record appeared after `since_ns`."""
         self.path = path
         self.segment = segment
-        self._list = lister
+        self._earlier = earlier
         self._since_ns = since_ns
         self._ranges: tuple[FollowedRange, ...] = ()
         self._length = 0
@@ -72,6 +73,7 @@ class LogReader:
         self._seen: tuple[object, ...] = ()
         self._seen_s = 0.0
         self._is_by_name = False
+        self._first_names: _Names | None = None
         self._lost: tuple[object, ...] = ()
         self._lost_s: float | None = None
         self._lost_first_s: float | None = None
@@ -117,6 +119,17 @@ class LogReader:
         self._file, self._lingering = None, []
         self._reads.clear()
 
+    def look(self, now_s: float) -> None:
+        """Look at the names of the log's files if it has changed. Raises OSError for a log that cannot be read.
+
+        `next` looks at them again, with a later listing of the directory: if they differ, a rename may have hidden a
+        file, and the looks count for nothing.
+        """
+        self._first_names = None
+        here = files.look_at(self.path)
+        if not self._reads and self._is_changed(here, now_s) and self._continued(here, now_s) is None:
+            self._first_names = _names(self._present())
+
     def next(self, limit: int, now_s: float, *, patient: bool = True) -> NewLines | None:
         """Return the next lines, of at most `limit` bytes unless one line is longer; None: there are none now.
 
@@ -160,15 +173,18 @@ class LogReader:
     def _refresh(self, now_s: float, *, patient: bool) -> bool:
         """Plan what to read; return whether there is anything."""
         here = files.look_at(self.path)
-        seen = self._state(here)
-        if seen == self._seen and now_s - self._seen_s < _ANEW_S and not self.is_waiting:
+        if not self._is_changed(here, now_s):
             return False
-        self._is_by_name = not self._reads_on(here, now_s)
-        if self._is_by_name:
-            present = self._look()
-            if present != self._look():
+        seen, last = self._state(here), self._continued(here, now_s)
+        self._is_by_name = here is None or last is None
+        if here is not None and last is not None:
+            self._read_on(here, last.file_end)
+        else:
+            present, first = self._present(), self._first_names
+            self._first_names = None
+            if first is None or first != _names(present):
                 self._lost_s = now_s if self._lost_s is None else self._lost_s
-                return False  # names are being changed: one that was passed over would be lost
+                return False
             self._take(self._plan(present, now_s, patient=patient), present, now_s)
             seen = self._state(here)
         self._end_lingering(now_s)
@@ -177,27 +193,31 @@ class LogReader:
             self._partial = None
         return bool(self._reads)
 
+    def _is_changed(self, here: SeenFile | None, now_s: float) -> bool:
+        return self.is_waiting or self._state(here) != self._seen or now_s - self._seen_s >= _ANEW_S
+
     def _state(self, here: SeenFile | None) -> tuple[object, ...]:
         """Return what is different once there may be something to read."""
         names = files.modified_ns(os.path.dirname(self.path)) if self._is_by_name else 0
         return (here, names, *(each.file.look() for each in self._lingering))
 
-    def _reads_on(self, here: SeenFile | None, now_s: float) -> bool:
-        """Plan to read on in the log's file, if it is still the same; the common case costs no listing."""
+    def _continued(self, here: SeenFile | None, now_s: float) -> FollowedRange | None:
+        """Return the range that the log's file continues if it is still the same; this common case costs no listing."""
         last = followed.newest_file(self._ranges)
         if here is None or last is None or here.identity != (last.device, last.inode):
-            return False
+            return None
         try:
             file = self._open(here, now_s)
         except Unreadable:
-            return False
-        if file.compressed or files.compare(last, file) is not Match.SAME:
-            return False
+            return None
+        return last if not file.compressed and files.compare(last, file) is Match.SAME else None
+
+    def _read_on(self, here: SeenFile, start: int) -> None:
+        """Plan to read on in the log's file."""
         self._lost_s = self._lost_first_s = None
         self._reads.extend(self._late())
-        if here.size > last.file_end:
-            self._reads.append(PlannedRead(here, last.file_end))
-        return True
+        if here.size > start:
+            self._reads.append(PlannedRead(here, start))
 
     def _late(self) -> tuple[PlannedRead, ...]:
         kept = [each.file.look() for each in self._lingering]
@@ -232,24 +252,19 @@ class LogReader:
     def _rotated(self, present: list[SeenFile]) -> tuple[SeenFile, ...]:
         return tuple(file for file in present if file.path != self.path)
 
-    def _look(self) -> list[SeenFile]:
+    def _present(self) -> list[SeenFile]:
         """Return the files of the log that have a name, the oldest first."""
-        present: list[SeenFile] = []
+        named: dict[tuple[int, int], SeenFile] = {}
         for directory, name in self._places():
-            try:
-                listing = self._list(directory)
-            except OSError:
-                continue
-            for each in rotations.earlier(name, listing):
-                packed = is_compressed(each)
-                file = files.look_at(os.path.join(directory, each), compressed=packed)
-                if file is not None and file.identity not in {other.identity for other in present}:
-                    present.append(file)
+            for each in self._earlier.of(directory, name):
+                file = files.look_at(os.path.join(directory, each), compressed=is_compressed(each))
+                if file is not None:
+                    named.setdefault(file.identity, file)
         here = files.look_at(self.path)
-        present = [file for file in present if file not in self._broken]
-        present = [file for file in present if here is None or file.identity != here.identity]
-        present += [here] if here is not None else []
-        return present
+        if here is not None:
+            named.pop(here.identity, None)
+        present = [file for file in named.values() if file not in self._broken]
+        return [*present, here] if here is not None else present
 
     def _places(self) -> list[tuple[str, str]]:
         """Return the directories and names of the log; where it is a link, also those of the files it leads to."""
@@ -346,3 +361,7 @@ class LogReader:
         for each in kept[:-_MOST_LINGERING]:
             each.file.close()
         self._lingering = kept[-_MOST_LINGERING:]
+
+
+def _names(present: Sequence[SeenFile]) -> _Names:
+    return tuple((file.path, file.identity) for file in present)

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 
-from tierfs.app.follow import files, rotations
+from tierfs.app.follow import files
+from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import SeenFile
 from tierfs.app.store import Store
@@ -27,7 +28,7 @@ _LAST_BYTES = 4096
 _READ_BYTES = MIB
 
 
-def find(store: Store, segment: SegmentRecord, path: str) -> FollowedRange | None:
+def find(store: Store, segment: SegmentRecord, path: str, earlier: EarlierFiles) -> FollowedRange | None:
     """Return the bytes of a log's file with which a segment ends; None if no file has them, or several places do.
 
     Raises the errors of a read of the segment.
@@ -36,7 +37,9 @@ def find(store: Store, segment: SegmentRecord, path: str) -> FollowedRange | Non
     if not last:
         return None
     is_all = segment.start_offset == 0 and len(last) == segment.length
-    for file in reversed(list(_files_of(path))):  # the bytes at the start of a file are after others in the segment
+    for file in reversed(
+        list(_files_of(path, earlier))
+    ):  # the bytes at the start of a file are after others in the segment
         try:
             with closing(files.opened(file)) as opened:
                 ends = [len(last)] if is_all and opened.read(0, len(last)) == last else list(_ends_of(opened, last))
@@ -54,9 +57,9 @@ def _last_bytes(store: Store, segment: SegmentRecord) -> bytes:
     return b"".join(parts)
 
 
-def _files_of(path: str) -> Iterator[SeenFile]:
+def _files_of(path: str, earlier: EarlierFiles) -> Iterator[SeenFile]:
     directory, name = os.path.split(path)
-    for each in rotations.earlier(name, os.listdir(directory)):
+    for each in earlier.of(directory, name):
         file = files.look_at(os.path.join(directory, each), compressed=is_compressed(each))
         if file is not None:
             yield file

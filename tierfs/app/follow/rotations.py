@@ -8,7 +8,8 @@ is a log.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from tierfs.app.unpacking import is_compressed, plain_name
 
@@ -18,20 +19,27 @@ _DIGITS = re.compile("[0-9]+")
 _AFTER = re.compile(rf"[._-](?P<tag>{_TAG})")
 _INSIDE = re.compile(rf"[._-](?P<tag>{_TAG})(?P<suffix>\.[A-Za-z][A-Za-z0-9]*)")
 
+# Names of which is kept what they stand for: those of some hundred logs with their rotated files. Every look at a
+# directory needs all of them, and to take one apart takes some 20 µs.
+_KNOWN_NAMES = 65_536
+
 # Longest number that counts rotations, from the newest: a year has four digits too, but is never alone.
 _COUNT_DIGITS = 3
 
 
-def logs_of(name: str) -> Iterator[tuple[str, str]]:
-    """Yield each log that a file of this name may be an earlier file of, with the tag that says which."""
+@lru_cache(maxsize=_KNOWN_NAMES)
+def logs_of(name: str) -> Sequence[tuple[str, str]]:
+    """Return each log that a file of this name may be an earlier file of, with the tag that says which."""
     short = plain_name(name)
+    logs: list[tuple[str, str]] = []
     for at in range(1, len(short)):
         if (match := _AFTER.fullmatch(short, at)) is not None:
-            yield short[:at], match["tag"]
+            logs.append((short[:at], match["tag"]))
         if (match := _INSIDE.fullmatch(short, at)) is not None:
-            yield short[:at] + match["suffix"], match["tag"]
+            logs.append((short[:at] + match["suffix"], match["tag"]))
     if short != name:  # a log that was compressed where it was
-        yield short, "0"
+        logs.append((short, "0"))
+    return tuple(logs)
 
 
 def is_rotated(name: str, logs: Collection[str]) -> bool:
@@ -39,17 +47,21 @@ def is_rotated(name: str, logs: Collection[str]) -> bool:
     return any(log in logs for log, _ in logs_of(name))
 
 
-def earlier(log: str, listing: Iterable[str]) -> list[str]:
-    """Return the names among a directory's that are earlier files of a log, the oldest first.
+def earlier_files(listing: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """Return the names among a directory's that are earlier files of a log, by the log's name, the oldest first.
 
     Of a file and its compressed form, both of which exist while that is made, only the file counts.
     """
-    there = set(listing)
-    tags = {name: tag for name in there if name != log for of, tag in logs_of(name) if of == log}
-    twice = {name for name in tags if is_compressed(name) and plain_name(name) in there}
-    return sorted(tags.keys() - twice, key=lambda name: (_age(tags[name]), name))
+    tags: dict[str, dict[str, str]] = {}
+    for name in listing:
+        if is_compressed(name) and plain_name(name) in listing:
+            continue
+        for log, tag in logs_of(name):
+            tags.setdefault(log, {})[name] = tag
+    return {log: sorted(each, key=lambda name: (_age(each[name]), name)) for log, each in tags.items()}
 
 
+@lru_cache(maxsize=_KNOWN_NAMES)
 def _age(tag: str) -> tuple[int, tuple[int, ...]]:
     """Return what sorts a tag: dates as they pass, then counts, of which the lowest is the newest."""
     numbers = tuple(int(digits) for digits in _DIGITS.findall(tag))

@@ -79,7 +79,7 @@ def find(sources: Sequence[LogSource], into: str, tree: WatchedTree, is_known: C
     for source in sources:
         exact = len(source.parts) == 1 and not names.is_pattern(source.parts[0])
         for path in source.paths(tree):
-            inner = os.path.relpath(path, source.root)
+            inner = path.removeprefix(source.root).lstrip("/")
             segment = f"{into}/{source.below}/{inner}"
             if path in seen.logs or (not exact and _is_rotated(path, segment, tree, is_known)):
                 continue

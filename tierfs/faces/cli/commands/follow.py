@@ -17,10 +17,11 @@ from tierfs.faces.cli.group import command
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
-    from tierfs.app.follow.follower import FollowSummary, LogFollower
+    from tierfs.app.follow.follower import LogFollower
     from tierfs.app.follow.journal import JournalFollower
     from tierfs.app.follow.listing import LogState
     from tierfs.app.follow.sources import LogSource
+    from tierfs.app.follow.summary import FollowSummary
     from tierfs.app.store import Store
 
 
