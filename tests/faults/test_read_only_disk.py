@@ -57,6 +57,8 @@ CHANGES = [
     "seal live",
     "unseal logs/cold",
     "concat -y live logs/cold",
+    "clone live new",
+    "mv live new",
     "trim -y logs/cold --before 10",
     "rm -y live",
     "restore gone",

@@ -59,6 +59,7 @@ VERBS = {
     "ledger terminate": "ledger terminate {name}",
     "pipeline report": "pipeline report {name}",
     "rm": "rm --now --yes {name}",
+    "clone": "clone {name} {name}.clone",
     "mv": "mv {name} {name}.renamed",
     "mkdir": "mkdir {name}.d",
     "tree": "tree {directory}",

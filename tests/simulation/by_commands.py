@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.commands import Done, tierfs
@@ -91,6 +91,15 @@ def concat(world: World) -> None:
         world.segments[target].data += world.segments.pop(source).readable
 
 
+def clone(world: World) -> None:
+    source = world.any()
+    if source and (name := f"clones/{world.random.randrange(100)}") not in world.segments:
+        copied = world.segments[source]
+        end = world.random.randint(copied.start, len(copied.data))
+        world.command("clone", source, name, "--to", end)
+        world.segments[name] = replace(copied, data=copied.data[:end], sealed=False)
+
+
 def rm(world: World) -> None:
     if name := world.any():
         world.command("rm", name, "--yes")
@@ -142,6 +151,7 @@ VERBS = [
     (unseal, 1),
     (truncate, 2),
     (concat, 2),
+    (clone, 2),
     (rm, 1),
     (rm_directory, 1),
     (offload, 3),

@@ -64,6 +64,12 @@ class Content:
             first = part.end
         return replace(self, data=self.data[:end], written=tuple(kept))
 
+    def cloned(self, end: int, stamp: Stamp) -> Content:
+        """Return a copy of the bytes before an offset: as old as they are, and others to those who read both."""
+        copied = self.until(end)
+        written = tuple(part._replace(shift=stamp.number) for part in copied.written)
+        return replace(copied, sealed=False, written=written)
+
     def numbers(self, start: int, end: int) -> set[int]:
         """Return the numbers of bytes."""
         numbers, first = set[int](), 0

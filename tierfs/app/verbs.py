@@ -18,7 +18,7 @@ from tierfs.base.words.errors import Conflict, TierfsError, Unavailable
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS
-from tierfs.engine.segments import create, managed_ledger_trim, trash
+from tierfs.engine.segments import create, managed_ledger_trim, rename, trash
 from tierfs.engine.segments.delete import Deletion
 from tierfs.engine.segments.trash import Removed
 from tierfs.engine.segments.truncate import Truncation
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from tierfs.engine.chunkstore.protocol import StoredObject
     from tierfs.engine.metadata.records import GarbageRecord, IntentRecord
     from tierfs.engine.metadata.transaction import ReadTransaction
+    from tierfs.engine.segments.clone import Clone
     from tierfs.engine.segments.managed_ledger import ManagedLedgerWriter
     from tierfs.engine.segments.positions import Position
+    from tierfs.engine.segments.rename import Renamed
     from tierfs.tiering.garbage.clock_acceptance import ClockAccepted
     from tierfs.tiering.garbage.dead_uploads import DeadUpload
     from tierfs.tiering.garbage.orphans import Orphan
@@ -68,6 +70,21 @@ def delete(store: Store, path: str, *, recursive: bool, now: bool = False, repor
     due_ms = _cold_due_ms(store)
     done = store.engine.delete(path, recursive=recursive, cold_due_ms=due_ms, to_trash=not now, report=report)
     _collect_local(store, report)
+    return done
+
+
+def move(store: Store, source: str, target: str) -> Renamed:
+    """Give a segment, a stream or a directory another name; see rename.rename."""
+    return rename.rename(store.metadata, source, target)
+
+
+def clone(store: Store, source: str, target: str, *, end: int | None = None) -> Clone:
+    """Make a segment of the first bytes of another one, without a copy; see clone.clone."""
+    from tierfs.engine.segments.clone import clone as cloned
+
+    done, ended = cloned(store.metadata, source, target, end=end)
+    if ended is not None:
+        store.files.protect(ended)
     return done
 
 

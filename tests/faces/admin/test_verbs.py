@@ -67,6 +67,25 @@ def test_the_life_of_a_segment(served: Served) -> None:
     assert "a" in tierfs("ls", "--removed", store=served.path).out
 
 
+def test_a_clone_and_a_rename_that_an_append_follows(served: Served) -> None:
+    """A name is the client's: what the server has open under the old one is not appended to by that name."""
+
+    def post(target: str, body: bytes = b"") -> Got:
+        return served.ask("POST", f"/v1/{target}", body)
+
+    post("append/a", b"0123456789")
+    cloned = post("clone/a?target=d/c&to=4")
+    assert cloned.json == {"source": "a", "target": "d/c", "start": 0, "end": 4, "chunks": 1}
+    assert post("mv/a?target=b").json == {"source": "a", "target": "b", "segments": 1}
+    assert post("append/a", b"new").json["start"] == 0
+    assert post("append/d/c", b"x").json["start"] == 4
+    assert tierfs("mv", "d", "e", store=served.path).code == 0
+    assert post("append/d/c", b"y").json["start"] == 0
+    read = {name: served.ask("GET", f"/v1/bytes/{name}").body for name in ("a", "b", "e/c", "d/c")}
+    assert read == {"a": b"new", "b": b"0123456789", "e/c": b"0123x", "d/c": b"y"}
+    assert (post("mv/a").status, post("clone/a?target=b").json["error"]) == (400, "AlreadyExists")
+
+
 def test_policies_are_set_unset_and_refused(served: Served) -> None:
     body = json.dumps({"chunk_bytes": "1MiB", "retention_needs_offload": False, "trash_age": 60}).encode()
     done = served.ask("PATCH", "/v1/policy/new/place", body).json

@@ -91,6 +91,20 @@ def test_concat_seal_unseal_and_delete_do_what_the_commands_do(store: tierfs.Sto
     assert not store.segment("a").exists()
 
 
+def test_rename_and_clone_do_what_the_commands_do(store: tierfs.Store) -> None:
+    store.append("a", b"one two")
+    with store.open_writer("a") as writer:
+        assert store.rename("a", "logs/b").target == "logs/b"
+        assert writer.append(b"!") == ByteRange(7, 8)
+    store.rename("logs", "old")
+    done = store.segment("old/b").clone("old/c", end=3)
+    assert (done.target, done.start, done.end) == ("old/c", 0, 3)
+    assert (store.segment("old/c").read(), store.segment("old/b").read()) == (b"one", b"one two!")
+    assert store.append("old/c", b"?") == ByteRange(3, 4)
+    with pytest.raises(InvalidRequest, match="it has bytes 0 to 8"):
+        store.segment("old/b").clone("d", end=9)
+
+
 def test_policies_are_set_unset_and_refused(store: tierfs.Store) -> None:
     store.set_policy("new/directory", chunk_bytes="1MiB", offload_after="1h")
     assert store.policy("new/directory")["chunk_bytes"] == 1 << 20

@@ -1,4 +1,4 @@
-"""Verbs of people: truncate, concat, rm, restore, policy."""
+"""Verbs of people: truncate, concat, clone, rm, restore, policy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
-from tests.simulation.world import World, pick
+from tests.simulation.world import NAMES, World, pick
 from tierfs.engine.metadata import policies
+from tierfs.engine.segments import clone as cloning
 from tierfs.engine.segments import trash
 
 
@@ -74,6 +75,33 @@ def concat(world: World, arguments: Arguments) -> None:
             reading.gaps |= other.numbers(0, len(other.data)) - reading.read
     with world.change(world.model.gone(source).put(name, content.joined(other))):
         world.store.engine.concat(name, source)
+
+
+def _clone(world: World, chance: random.Random) -> Arguments:
+    source = world.any_name(chance)
+    content = world.model.live[source]
+    end = chance.randint(content.start, len(content.data))
+    if chance.random() < 0.5:
+        chunk_bytes = world.knobs.chunk_bytes
+        end = chance.choice([len(content.data), max(content.start, end - end % chunk_bytes)])
+    return {
+        "name": pick(chance, [name for name in NAMES if name not in world.model.live]),
+        "source": source,
+        "end": end,
+    }
+
+
+@verb(3, _clone)
+def clone(world: World, arguments: Arguments) -> None:
+    """Make a segment of the first bytes of another one; its writer goes on."""
+    name, source, end = arguments["name"], arguments["source"], arguments["end"]
+    content = world.model.live.get(source)
+    if content is None or name in world.model.live or not content.start <= end <= len(content.data):
+        raise NothingToDo
+    with world.change(world.model.put(name, content.cloned(end, world.stamp(end)))):
+        _, ended = cloning.clone(world.store.metadata, source, name, end=end)
+        if ended is not None:
+            world.store.files.protect(ended)
 
 
 def _remove(world: World, chance: random.Random) -> Arguments:

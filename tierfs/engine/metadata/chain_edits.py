@@ -36,7 +36,8 @@ class Editor:
     """Edits the chains of one segment in one transaction, and counts the references of their objects.
 
     Beside it stand only new chains made in bulk (`begin`), growth of the active chunk by messages (`chains.grow`),
-    concat (`append_chain`), packs, which count their own references, and the check's repair of links and counts.
+    concat (`append_chain`) and copies (`chain_copies`), packs, which count their own references, and the check's repair
+    of links and counts.
 
     `segment` is the changed record, which `put` or the caller writes. An object that loses its last reference is
     forgotten; it becomes garbage at `due_ms`, and not before the journal has published `after_sequence`. A replay gives

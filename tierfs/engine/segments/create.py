@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tierfs.base.words import names
-from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.types import (
     DirectoryId,
     EntryKind,
@@ -17,7 +17,7 @@ from tierfs.engine.metadata import changes, directories
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
 
 def create(
@@ -43,6 +43,21 @@ def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
         raise InvalidRequest("a segment needs a name")
     names.require_unreserved(name)
     return directories.make_directories(txn, parts[:-1]), parts[-1]
+
+
+def name_at(txn: ReadTransaction, target: str, last: str) -> str:
+    """Return the name of what moves or is copied to `target`: `last` in it if that is a directory.
+
+    Raises AlreadyExists for a name that is taken.
+    """
+    name = names.join(names.split(target))
+    there = directories.find(txn, name)
+    if there is not None and there.kind is EntryKind.DIRECTORY:
+        name = names.join((*names.split(name), last))
+        there = directories.find(txn, name)
+    if there is not None:
+        raise AlreadyExists(f"{names.printable(name)} exists", remedy="use another name, or remove it first: tierfs rm")
+    return name
 
 
 def make_directory(txn: WriteTransaction, name: str) -> None:

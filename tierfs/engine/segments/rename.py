@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
-from tierfs.base.words.errors import AlreadyExists, InvalidRequest
+from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, SegmentKind
 from tierfs.engine.metadata import changes, directories, policies
 from tierfs.engine.metadata.directories import Entry
@@ -64,19 +64,12 @@ def rename(metadata: MetadataStore, source: str, target: str) -> Renamed:
 
 def _target(txn: ReadTransaction, old: str, typed: str) -> str:
     """Return the new name. Raises AlreadyExists, and InvalidRequest for a name at or below the old one."""
-    new = names.join(names.split(typed))
+    new, last = names.join(names.split(typed)), names.split(old)[-1]
     if new.startswith(f"{old}/"):
         raise InvalidRequest(f"{names.printable(old)} cannot be moved into itself, to {names.printable(new)}")
-    there = directories.find(txn, new)
-    if there is not None and there.kind is EntryKind.DIRECTORY and new != old:
-        new = names.join((*names.split(new), names.split(old)[-1]))
-        there = directories.find(txn, new)
-    shown = names.printable(new)
-    if new == old:
-        raise InvalidRequest(f"{shown} has this name already")
-    if there is not None:
-        raise AlreadyExists(f"{shown} exists", remedy="use another name, or remove it first: tierfs rm")
-    return new
+    if old in (new, names.join((*names.split(new), last))):
+        raise InvalidRequest(f"{names.printable(old)} has this name already")
+    return create.name_at(txn, new, last)
 
 
 def _move_directory(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, old: str, new: str) -> None:

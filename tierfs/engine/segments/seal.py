@@ -45,12 +45,16 @@ def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
     """
     with metadata.write() as txn:
         segment = directories.segment(txn, segment_id)
-        if segment is None or not segment.active:
-            return None
-        ended = active_file(txn, segment)
+        return None if segment is None else end_chunk(txn, segment)
+
+
+def end_chunk(txn: WriteTransaction, segment: SegmentRecord) -> str | None:
+    """Do as `roll` in a transaction."""
+    ended = active_file(txn, segment)
+    if segment.active:
         rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
         txn.put(SEGMENTS, tables.u64(segment.id), rolled)
-        return ended
+    return ended
 
 
 def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:

@@ -80,6 +80,8 @@ class Appends:
         self._thread = ThreadPoolExecutor(1, "tierfs-appends")
         self._writers: dict[str, tuple[SegmentWriter, float]] = {}
         """By name, each with the time of its last append. Of the thread alone."""
+        self._removals = 0
+        """The store's count of removals and renames when the writers were last seen to have their names."""
         self._slow = ThreadPoolExecutor(_SLOW_THREADS, "tierfs-appends-cold")
         self._on_way: Counter[str] = Counter()
         """Groups of the other threads by segment; its writer is not idle."""
@@ -183,6 +185,7 @@ class Appends:
         """Return the result of each append, and whether it failed because a kept writer was of no more use."""
         results: list[tuple[ByteRange | TierfsError, bool]] = [(_NOT_TRIED, False)] * len(group)
         planned: dict[int, PlannedAppend] = {}
+        self._leave_renamed()
         kept = set(self._writers)
         now_s = self._store.clock.monotonic_s()
         for at, queued in enumerate(group):
@@ -276,6 +279,16 @@ class Appends:
             if held == name or held.startswith(f"{name}/") or not name:
                 self._leave(held)
         return work()
+
+    def _leave_renamed(self) -> None:
+        """Let go of writers whose segment has another name now: an append to the old one makes a new segment."""
+        with self._store.metadata.read() as txn:
+            removals = txn.store.removals
+        if removals != self._removals:
+            for name, (writer, _) in list(self._writers.items()):
+                if self._store.engine.own_writer(name) is not writer and not self._on_way[name]:
+                    self._leave(name)
+            self._removals = removals
 
     def _leave_idle(self) -> None:
         since_s = self._store.clock.monotonic_s() - self._idle_s

@@ -14,7 +14,7 @@ _JSON = "application/json"
 _BYTES = "application/octet-stream"
 _OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
 _SEALED = {"segment": _STRING, "length": _OFFSET}
-_REQUIRED = {"truncate": ("before",), "concat": ("source",)}
+_REQUIRED = {"truncate": ("before",), "concat": ("source",), "clone": ("target",), "rename": ("target",)}
 
 # Answers that any operation may have, by what the caller should do.
 _ERRORS = {
@@ -108,6 +108,12 @@ _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "unseal": ({}, 200, _object(**_SEALED, already_open=_FLAG)),
     "truncate": ({"before": _OFFSET}, 200, {"type": "object"}),
     "concat": ({"source": _STRING}, 200, {"type": "object"}),
+    "clone": (
+        {"target": _STRING, "to": _OFFSET},
+        200,
+        _object(source=_STRING, target=_STRING, start=_OFFSET, end=_OFFSET, chunks=_OFFSET),
+    ),
+    "rename": ({"target": _STRING}, 200, _object(source=_STRING, target=_STRING, segments=_OFFSET)),
     "delete": ({"recursive": _FLAG, "now": _FLAG}, 200, {"type": "object"}),
     "make_directory": ({}, 201, _object(path=_STRING)),
     "offload": ({"before": _STRING}, 202, _OFFLOAD),

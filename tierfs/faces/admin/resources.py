@@ -171,6 +171,24 @@ class Resources:
         done = await self._appends.without_writer(target.name, work)
         return answer({"target": target.name, "source": source, **fields(done.range), "chunks": done.chunks})
 
+    async def clone(self, request: Request) -> Response:
+        """Make the segment `target` of a segment's bytes, or of those before the offset `to`; no byte is copied.
+
+        Raises InvalidRequest without a target.
+        """
+        only(request, "target", "to")
+        segment, end = self._face.segment(_name(request)), number(request, "to")
+        work = partial(segment.clone, _target(request, "clone"), end=end)
+        return answer(fields(await self.in_thread(work)))
+
+    async def rename(self, request: Request) -> Response:
+        """Give a segment or a directory the name `target`, or its own name in that directory.
+
+        Raises InvalidRequest without a target.
+        """
+        only(request, "target")
+        return answer(fields(await self.in_thread(partial(self._face.rename, _name(request), _target(request, "mv")))))
+
     async def delete(self, request: Request) -> Response:
         """Remove a segment or, with `recursive`, a directory: into the trash, or `now` permanently.
 
@@ -293,6 +311,13 @@ class Resources:
 def _name(request: Request) -> str:
     """Return the name in the path of a request. Raises InvalidRequest for one that no segment has."""
     return names.join(names.split(request.path_params.get("name", "")))
+
+
+def _target(request: Request, verb: str) -> str:
+    target = parameter(request, "target")
+    if not target:
+        raise InvalidRequest(f"{verb} needs `target`, the new name")
+    return target
 
 
 def _policies_of(body: bytearray) -> tuple[dict[str, str], list[str]]:

@@ -49,6 +49,8 @@ OPERATIONS = (
     Operation("POST", f"/{VERSION}/unseal/{{name}}", "unseal"),
     Operation("POST", f"/{VERSION}/truncate/{{name}}", "truncate"),
     Operation("POST", f"/{VERSION}/concat/{{name}}", "concat"),
+    Operation("POST", f"/{VERSION}/clone/{{name}}", "clone"),
+    Operation("POST", f"/{VERSION}/mv/{{name}}", "rename"),
     Operation("POST", f"/{VERSION}/rm/{{name}}", "delete"),
     Operation("POST", f"/{VERSION}/mkdir/{{name}}", "make_directory"),
     Operation("POST", f"/{VERSION}/offload/{{name}}", "offload"),

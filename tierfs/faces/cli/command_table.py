@@ -37,6 +37,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "seal": Line("seal:seal", "Seal a segment: it accepts no more bytes."),
         "unseal": Line("seal:unseal", "Reopen a sealed segment for appends."),
         "concat": Line("concat:concat", "Append a sealed segment to another without copying."),
+        "clone": Line("clone:clone", "Make a segment of another one's first bytes, without copying."),
         "trim": Line("trim:trim", "Drop the head of a segment or of a managed ledger."),
         "mkdir": Line("mkdir:mkdir", "Create empty directories."),
         "mv": Line("mv:mv", "Rename a segment or a directory, without copying."),

@@ -55,6 +55,16 @@ class StoreName(click.ParamType[str]):
 _NAME = StoreName()
 
 
+def new_name(store: Store, source: str, target: str) -> tuple[str, str]:
+    """Return the names in the store of what moves or is copied, and of where to, as both were typed."""
+    from tierfs.base.system.places import is_path, place_of_typed
+
+    old = store.segment_of_path(source)
+    if old != source and not is_path(target) and place_of_typed(target) is not None:
+        target = f"./{target}"  # beside a path under a mount it is one too, though nothing is there yet
+    return join(split(old)), join(split(store.segment_of_path(target)))
+
+
 def path_argument(name: str, *, optional: bool = False, metavar: str | None = None) -> Callable[[F], F]:
     """Return a decorator for one name; without it, and `optional`, the whole store."""
     whole: dict[str, Any] = {"default": ""} if optional else {}

@@ -22,6 +22,7 @@ from tierfs.engine.segments.stat import Listed, SegmentStat, modified_ns
 
 if TYPE_CHECKING:
     from tierfs.app.connection import Connection
+    from tierfs.engine.segments.clone import Clone
     from tierfs.engine.segments.concat import Concatenation
     from tierfs.engine.segments.truncate import Truncation
     from tierfs.engine.segments.writer import SegmentWriter
@@ -239,6 +240,18 @@ class Segment:
         from tierfs.app import verbs
 
         done = self._connection.store.engine.concat(self.name, source)
+        verbs.settle(self._connection.store)
+        return done
+
+    def clone(self, target: str, *, end: int | None = None) -> Clone:
+        """Make an open segment of its bytes, or of those before the offset `end`; no byte is copied.
+
+        With its own name in `target`, if that is a directory. Raises NotFound, AlreadyExists, NotDirectory,
+        InvalidRequest.
+        """
+        from tierfs.app import verbs
+
+        done = verbs.clone(self._connection.store, self.name, target, end=end)
         verbs.settle(self._connection.store)
         return done
 

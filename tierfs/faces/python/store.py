@@ -19,6 +19,7 @@ from tierfs.faces.python.segment import Name, Reader, Segment, SegmentInfo, Writ
 if TYPE_CHECKING:
     from tierfs.engine.ledger.offloader import Offloader
     from tierfs.engine.segments.delete import Deletion
+    from tierfs.engine.segments.rename import Renamed
     from tierfs.faces.python.ledger import Ledger, ManagedLedger
     from tierfs.tiering.offload_command import OffloadReport
     from tierfs.upkeep.holder.work import EvictReport
@@ -110,6 +111,17 @@ class Store:
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is success. Raises NotDirectory."""
         self._connection.store.engine.make_directory(path)
+
+    def rename(self, source: str, target: str) -> Renamed:
+        """Give a segment, a stream or a directory another name, or its own in `target`, if that is a directory.
+
+        Open readers and writers continue. Raises NotFound, AlreadyExists, NotDirectory, InvalidRequest.
+        """
+        from tierfs.app import verbs
+
+        done = verbs.move(self._connection.store, source, target)
+        verbs.settle(self._connection.store)
+        return done
 
     def delete(self, path: str, *, recursive: bool = False, now: bool = False) -> Deletion:
         """Remove a segment, or with `recursive` a directory: into the trash, or `now` for good.

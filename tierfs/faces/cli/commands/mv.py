@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tierfs.base.system.places import is_path, place_of_typed
-from tierfs.base.words.names import join, printable, split
+from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.paths import path_argument
+from tierfs.faces.cli.paths import new_name, path_argument
 from tierfs.faces.cli.progress import changing
 from tierfs.faces.cli.session import Session
 
@@ -22,14 +21,11 @@ def mv(session: Session, source: str, target: str) -> None:
 
     Readers and writers that have a segment open continue with it. Replicas follow.
     """
-    from tierfs.engine.segments import rename
+    from tierfs.app import verbs
 
     with session.open_store() as store:
-        old = store.segment_of_path(source)
-        if old != source and not is_path(target) and place_of_typed(target) is not None:
-            target = f"./{target}"  # beside a path under a mount it is one too, though nothing is there yet
-        new = join(split(store.segment_of_path(target)))
+        old, new = new_name(store, source, target)
         with changing(session, store, "renaming"):
-            done = rename.rename(store.metadata, join(split(old)), new)
+            done = verbs.move(store, old, new)
     more = f", with {output.count(done.segments - 1, 'later segment')} of its stream" if done.segments > 1 else ""
     session.done(done, f"{printable(done.source)} is now {printable(done.target)}{more}")
