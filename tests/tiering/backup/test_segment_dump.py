@@ -13,6 +13,7 @@ import pytest
 from tests.app.recovery.recovering import recovered
 from tests.copied import copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.engine.journal.replaying import check_store
 from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
 from tierfs.base.words.errors import AlreadyExists, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
@@ -22,6 +23,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.metadata import chains, frames, policies
 from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.segments.clone import clone
 from tierfs.tiering.backup import segment
 from tierfs.tiering.backup.segment import SegmentDumped, SegmentRestored, dump_segment
 
@@ -178,6 +180,24 @@ def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied_and_recovered_th
         assert cold_entries(store, name) == payloads
         with recovered(tmp_path / "second", store.cold) as found:
             assert cold_entries(found.store, name) == payloads
+
+
+@pytest.mark.parametrize("gone", ["a/s", "a/t"], ids=["the source", "the clone"])
+def test_a_clone_and_its_source_come_back_each_beside_the_other(store: TestStore, tmp_path: Path, gone: str) -> None:
+    made(store, b"abcdefgh", b"ijkl")
+    clone(store.metadata, "a/s", "a/t", end=10)
+    dump_segment(store.metadata, store.cold, "a/t")
+    before = store.read(gone, Tier.COLD)
+    remove(store, gone)
+    assert (load(store, gone).cold_bytes, store.read(gone)) == (len(before), before)
+    collect_after_the_grace(store)
+    with store.metadata.read() as txn:
+        check_store(txn)
+    with recovered(tmp_path / "lost", store.cold) as found:
+        assert {name: found.store.read(name) for name in ("a/s", "a/t")} == {
+            "a/s": b"abcdefghijkl",
+            "a/t": b"abcdefghij",
+        }
 
 
 def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: TestStore) -> None:

@@ -247,7 +247,10 @@ def require_alone(txn: ReadTransaction, contents: Contents, *, first_id: int = 0
 
 
 def _is_shared(txn: ReadTransaction, record: ObjectRecord, dump: str) -> bool:
-    """Return whether the store has an object, which must be a pack and the same. Raises DataLoss."""
+    """Return whether the store has an object, which must be the same, and one that several segments may have.
+
+    Raises DataLoss. Nothing that the dump says of it is taken over, and its chunks add references alone.
+    """
     stored = txn.get(OBJECTS, tables.u64(record.id))
     if stored is None:
         return False
@@ -256,7 +259,8 @@ def _is_shared(txn: ReadTransaction, record: ObjectRecord, dump: str) -> bool:
         physical = (item.tier, item.location_id, item.name, item.length, item.foreign, item.crc32c)
         return (*physical, item.encoding, item.stored_length, item.index_name, item.entries_name)
 
-    if not (stored.packed and record.packed and facts(stored) == facts(record)):
+    # Segments share packs, and clones any object but a ledger's.
+    if record.encoding or bool(stored.packed) != bool(record.packed) or facts(stored) != facts(record):
         raise refused(dump, f"object {stored.name} is used by another segment")
     return True
 
