@@ -1,4 +1,4 @@
-"""Concat of 100,000 chunks, and truncation that drops 1, 10, 1000 of them: one commit each."""
+"""Clone and concat of 100,000 chunks, and truncation that drops 1, 10, 1000 of them: one commit each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
+from tierfs.app import verbs
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store
 from tierfs.base.words.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
@@ -31,7 +32,7 @@ _OTHERS = 3
 
 def bench_algebra(directory: Path) -> str:
     """Everything this module says it measures, as markdown."""
-    lines = [f"### Concat and truncate, {CHUNKS_COUNT:,} chunks, medians of {REPETITIONS}", ""]
+    lines = [f"### Clone, concat and truncate, {CHUNKS_COUNT:,} chunks, medians of {REPETITIONS}", ""]
     for tier in Tier:
         lines += [f"* {line}" for line in _of_tier(directory, tier)]
     return "\n".join(lines) + "\n"
@@ -64,6 +65,7 @@ def _subjects(store: Store, tier: Tier) -> list[tuple[str, Callable[[], object]]
         return lambda: store.engine.truncate("first", drop_to(store, count), cold_due_ms=0)
 
     return [
+        (f"clone of {CHUNKS_COUNT:,} chunks", lambda: verbs.clone(store, "source", "clone")),
         (f"concat of {CHUNKS_COUNT:,} chunks", lambda: store.engine.concat("first", "source")),
         *((f"truncate that drops {count} of {CHUNKS_COUNT:,}", cut(count)) for count in DROPPED),
     ]
