@@ -67,8 +67,8 @@ tierfs unseal logs/2026-11-25
 tierfs concat logs/2026 logs/2026-11-25    # removes the second name; copies no byte
 """,
     "clone": """
-tierfs clone logs/web tests/web                # the same bytes; appends to one do not change the other
-tierfs clone logs/web tests/web --to 64MiB     # the bytes before an offset
+tierfs clone logs/web trial/web                # the same bytes; appends to one do not change the other
+tierfs clone logs/web trial/start --to 64MiB   # the bytes before an offset
 """,
     "trim": """
 tierfs trim logs/web --before 64MiB --dry-run
