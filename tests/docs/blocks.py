@@ -4,7 +4,7 @@ A `python` block runs in a namespace that all of a document share. `sh` and `con
 the document, a command after another, and each has to succeed; in a `console` block commands are behind `$ `, each with
 the lines that it prints. A `text` block is what the block before it prints; `…` in it stands for anything. A command
 with the comment `until Ctrl-C` is interrupted once it printed something. Blocks of other languages, and of none, are
-not run, and neither is a block behind the line `<!-- not run: REASON -->`.
+not run, and neither is a block behind the line `<!-- not run: REASON -->`. A reader may also do a single section.
 """
 
 from __future__ import annotations
@@ -54,6 +54,19 @@ def blocks_of(document: str) -> list[Block]:
     return blocks
 
 
+def sections_of(document: str) -> dict[str, tuple[int, int]]:
+    """Return the range of lines of each section below a title of the second level."""
+    lines = document.splitlines()
+    starts = [number for number, line in enumerate(lines, 1) if line.startswith("## ")]
+    ends = [*starts[1:], len(lines) + 1]
+    return {lines[start - 1][3:]: (start, end) for start, end in zip(starts, ends, strict=True)}
+
+
+def lines_of(document: str, section: str | None) -> tuple[int, int]:
+    """Return the range of lines of a section, of the whole document without one."""
+    return (0, document.count("\n") + 2) if section is None else sections_of(document)[section]
+
+
 class Reader:
     """Does what a document says, and compares what it promises."""
 
@@ -78,13 +91,19 @@ class Reader:
         self.names: dict[str, Any] = {"__name__": "__main__", **(names or {})}
         self._printed = ""
 
-    def run(self) -> int:
-        """Run all blocks; returns how many. Raises AssertionError naming the line where one prints something else."""
+    def run(self, section: str | None = None) -> int:
+        """Run all blocks, or those of the section with this title; returns how many.
+
+        Raises AssertionError naming the line where one prints something else.
+        """
         longest_first = "|".join(re.escape(text) for text in sorted(self._replace, key=len, reverse=True))
         document = re.sub(longest_first, lambda match: self._replace[match[0]], self._path.read_text())
+        start, end = lines_of(document, section)
         done = 0
         with contextlib.chdir(self._directory), Shell(self._directory, self._env) as shell:
             for block in blocks_of(document):
+                if not start <= block.line < end:
+                    continue
                 done += not block.not_run and self._run(block, shell)
         return done
 
@@ -114,12 +133,13 @@ class Reader:
             )
             printed += done.out
             if command.prints:
-                self._compare(command.prints, done.out + done.error, command.line)
+                self._compare(command.prints, done.out + done.error, command.line, done.error + done.out)
         return printed
 
-    def _compare(self, expected: str, printed: str, line: int) -> None:
+    def _compare(self, expected: str, printed: str, line: int, *or_else: str) -> None:
+        """Compare with what was printed; `or_else` is the same in another order of both streams."""
         pattern = ".*".join(map(re.escape, expected.strip("\n").split("…")))
-        same = re.fullmatch(pattern, printed.strip("\n"), re.DOTALL)
+        same = any(re.fullmatch(pattern, each.strip("\n"), re.DOTALL) for each in (printed, *or_else))
         assert same, f"{self._path.name}:{line} promises\n{expected}\nand this is printed:\n{printed}"
 
 

@@ -52,10 +52,10 @@ class Machine:
             tierfs("append", name, "--seal", store=store, stdin=b"an ERROR line\n" * 1000)
         return store
 
-    def read(self, page: str, env: Mapping[str, str] | None = None) -> None:
-        """Type all commands of a page."""
+    def read(self, page: str, env: Mapping[str, str] | None = None, section: str | None = None) -> None:
+        """Type all commands of a page, or of one of its sections."""
         home = {"HOME": str(self.root / "home"), **(env or {})}
-        assert Reader(ROOT / page, self.root / "work", replace=self.replace, env=home).run()
+        assert Reader(ROOT / page, self.root / "work", replace=self.replace, env=home).run(section)
 
     def leave(self) -> None:
         """Unmount, and end the daemons, that the page left."""

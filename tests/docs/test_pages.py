@@ -136,6 +136,10 @@ def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
     machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
 
 
+def test_the_page_of_errors_runs_as_it_is_written(machine: Machine) -> None:
+    machine.read("docs/errors.md", {"TIERFS_STORE": str(machine.store("/srv/store"))})
+
+
 def test_the_check_of_an_installation_runs_as_it_is_written(machine: Machine) -> None:
     machine.read("docs/install.md")
 
@@ -171,8 +175,8 @@ def test_a_mount_that_is_not_there_is_not_copied_and_nothing_is_said_to_be(machi
     assert list((machine.root / "elsewhere").iterdir()) == []
 
 
-RUN_ELSEWHERE = {"docs/dataframes.md", "docs/python.md", "docs/spark.md", "docs/tutorial.md"}
-"""test_dataframes, test_python, test_spark"""
+RUN_ELSEWHERE = {"docs/dataframes.md", "docs/python.md", "docs/runbook.md", "docs/spark.md", "docs/tutorial.md"}
+"""test_dataframes, test_python, test_runbook, test_spark"""
 
 NOT_TYPED = {
     ("docs/cold-tier.md", "tierfs config cold.endpoint_url=https://s3.new.example"),

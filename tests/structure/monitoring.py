@@ -1,6 +1,7 @@
 """Make docs/alerts.yml and docs/grafana.json from the program's problems and metrics.
 
 `python -m tests.structure.monitoring` writes both. The words of an alert are those of its row in docs/monitoring.md.
+Its annotation `runbook` leads to its day in docs/runbook.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from tierfs.upkeep.holder.problem import Gravity, ProblemKind
 
 ALERTS, DASHBOARD = ROOT / "docs/alerts.yml", ROOT / "docs/grafana.json"
 MONITORING = ROOT / "docs/monitoring.md"
+RUNBOOK = ROOT / "docs/runbook.md"
+"""An alert leads to the section that has its name."""
 
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 HELD_FOR = {Gravity.CRITICAL: "1m", Gravity.WARNING: "5m", Gravity.NOTE: "1h"}
@@ -40,8 +43,17 @@ class Alert:
     summary: str
     remedy: str
 
+    @property
+    def runbook(self) -> str:
+        """The section of the runbook that has its name, or else the page with its row."""
+        text = RUNBOOK.read_text()
+        titles = [section for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:] if f"`{self.name}`" in section]
+        if not titles:
+            return "docs/monitoring.md#is-everything-well"
+        return "docs/runbook.md#" + titles[0].partition("\n")[0].lower().replace(" ", "-")
+
     def annotations(self, instance: str) -> dict[str, str]:
-        return {"description": self.remedy, "summary": f"{instance}: {self.summary}"}
+        return {"description": self.remedy, "runbook": self.runbook, "summary": f"{instance}: {self.summary}"}
 
 
 OTHERS = (

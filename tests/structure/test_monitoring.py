@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.monitoring import ALERTS, DASHBOARD, alerts, dashboard, rules, shown_metrics
+from tests.structure.monitoring import ALERTS, DASHBOARD, RUNBOOK, alerts, dashboard, rules, shown_metrics
 from tierfs.base.system.metrics import MetricName
 from tierfs.upkeep.holder.problem import ProblemKind
 
@@ -60,3 +60,15 @@ def test_promtool_accepts_each_query_of_the_dashboard(tmp_path: Path) -> None:
     file.write_text(json.dumps({"groups": [{"name": "queries", "rules": recorded}]}))
     done = subprocess.run(["promtool", "check", "rules", file], check=False, capture_output=True, text=True)
     assert (done.returncode, f"{len(queries)} rules found" in done.stdout) == (0, True), done
+
+
+def test_alerts_of_the_runbook_exist_and_all_but_notes_and_mounts_lead_there() -> None:
+    named = re.findall(r"`(Tierfs\w+)`", RUNBOOK.read_text())
+    assert len(named) == len(set(named)), "an alert leads to one day"
+    known = {alert.name: alert for alert in alerts()}
+    assert set(named) - set(known) == set()
+    elsewhere = {name for name, alert in known.items() if not alert.runbook.startswith("docs/runbook.md#")}
+    mounts = {"TierfsStaleMount", "TierfsSilentMount", "TierfsCoveredMount"}
+    of_their_rows = {"TierfsNoHolder", "TierfsUnreadableRecords", "TierfsOverdue", "TierfsGap", "TierfsDiskCacheOff"}
+    notes = {name for name, alert in known.items() if alert.severity == "info"}
+    assert elsewhere - notes == mounts | of_their_rows

@@ -125,7 +125,7 @@ def test_another_use_passes(text: str) -> None:
 
 def test_code_and_the_programs_texts_are_not_prose() -> None:
     text = (
-        "A `hold` is\n```text\nit tells\n```\n[here](#what-a-stranger-tells)\n| a | The cold tier holds as many "
-        "bytes as the store may have there. |\nit holds\n"
+        "A `hold` is\n```text\nit tells\n```\n[here](#what-a-stranger-tells)\n| a | Another process holds the store: "
+        "make a request to it, or wait until it is done. |\nit holds\n"
     )
     assert [line for line, _, _ in uses(text)] == [7]

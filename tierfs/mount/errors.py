@@ -85,7 +85,7 @@ async def _translated(operations: Observed, name: str, call: Coroutine[Any, Any,
 
 def _failed(operations: Observed, name: str, error: Exception) -> pyfuse3.FUSEError:
     """Count and log an error; return what the kernel is told."""
-    code = _errno_of(error) if isinstance(error, TierfsError) else errno.EIO
+    code = errno_of(error) if isinstance(error, TierfsError) else errno.EIO
     _count_error(operations, name, code)
     if isinstance(error, TierfsError):
         log.log(logging.WARNING if code == errno.EIO else logging.DEBUG, "%s: %s", name, error)
@@ -114,7 +114,7 @@ def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subje
         return Subject(_UNKNOWN)
 
 
-def _errno_of(error: TierfsError) -> int:
+def errno_of(error: TierfsError) -> int:
     """Return the errno; EIO when no tier answers or the mount ends: EAGAIN would make tools spin.
 
     EIO also for refused keys of the cold tier: EACCES would be looked for in the modes of the file.

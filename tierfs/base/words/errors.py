@@ -14,6 +14,7 @@
         Sealed            the segment ended                     EROFS    exit 7
         OffsetMismatch    append at another offset              EINVAL   exit 8
       Unavailable         retry later                           EAGAIN   exit 11
+        Unconfirmed       it is stored; do not repeat it        EAGAIN   exit 11
         WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
       StorageFull         make room                             ENOSPC   exit 28
         QuotaReached      raise the quota of the cold tier      EDQUOT   exit 28
@@ -47,7 +48,8 @@ def printable(text: str) -> str:
 class TierfsError(Exception):
     """Base of the tree. `str(error)` says what failed and on what; `remedy` says what to do about it.
 
-    Both may contain names that somebody else chose, and end on terminals and in logs: they are made printable here.
+    Both may contain names that somebody else chose, and end on terminals and in logs: they are made printable here. The
+    docstring of each class below is its section of docs/errors.md: the case, and after `Do: ` the way out.
     """
 
     errno: int = _errno.EIO
@@ -59,77 +61,117 @@ class TierfsError(Exception):
 
 
 class InvalidRequest(TierfsError):
-    """The request can never succeed as it is."""
+    """The request can never succeed unchanged: an option, a name, a value, or their combination is wrong.
+
+    Do: change it as the remedy says; a retry fails in the same way.
+    """
 
     errno = _errno.EINVAL
     exit_code = 2
 
 
 class NotDirectory(InvalidRequest):
-    """A path runs through a segment as if it were a directory."""
+    """A path runs through a segment as if it were a directory.
+
+    Do: correct the path: `tierfs ls` lists the names of a directory.
+    """
 
     errno = _errno.ENOTDIR
 
 
 class IsDirectory(InvalidRequest):
-    """The path names a directory where a segment is needed."""
+    """A path leads to a directory, but a segment is needed.
+
+    Do: give the path of a segment: `tierfs ls` lists those of the directory.
+    """
 
     errno = _errno.EISDIR
 
 
 class NoColdTier(InvalidRequest):
-    """The request needs a cold tier, and the store was made without one."""
+    """The request needs a cold tier, but the store has no cold tier.
+
+    Do: set one: `tierfs config cold.url=URL`.
+    """
 
 
 class NotFound(TierfsError):
-    """The name does not exist."""
+    """No segment, directory, file, object or store has this name.
+
+    Do: check the name with `tierfs ls`, and the store with `--store`. A removed segment can be restored for a day:
+    `tierfs ls --removed` lists it.
+    """
 
     errno = _errno.ENOENT
     exit_code = 3
 
 
 class PermissionDenied(TierfsError):
-    """The credentials or modes do not allow it."""
+    """The cold tier refuses the keys, the system refuses a file, or the store belongs to another user.
+
+    Do: run `tierfs doctor`, which checks both; or run the command as the owner of the store. On refused keys, a mount
+    answers EIO: for EACCES a reader would look at the modes of the file. See docs/runbook.md#the-keys-have-expired.
+    """
 
     errno = _errno.EACCES
     exit_code = 4
 
 
 class ReadOnlyDisk(PermissionDenied):
-    """The disk takes no changes: after an error of its own, as a snapshot, or because it is mounted so."""
+    """The disk accepts no changes: after an I/O error, as a snapshot, or because it is mounted read-only.
+
+    Do: read as usual, copy the bytes that only this disk has, then repair it: see
+    docs/runbook.md#the-disk-is-read-only.
+    """
 
     errno = _errno.EROFS
 
 
 class Conflict(TierfsError):
-    """Another process holds or changed it: look again before trying again."""
+    """Another process owns the thing that the request needs, or has just changed it.
+
+    Do: look at its new state, and run the command again if that is still correct.
+    """
 
     errno = _errno.EBUSY
     exit_code = 5
 
 
 class AlreadyExists(Conflict):
-    """A create-only name is taken. Nothing was changed."""
+    """A name that the request creates exists already. Nothing was changed.
+
+    Do: choose another name, or remove the existing one first.
+    """
 
     errno = _errno.EEXIST
 
 
 class Fenced(Conflict):
-    """A newer writer or store owner exists; this one may change nothing any more."""
+    """A newer writer of the segment or a newer owner of the bucket exists; or an open segment was deleted or trimmed.
+
+    Do: stop this writer. If the store was fenced, save the bytes that only its disk has: see
+    docs/runbook.md#the-owner-is-dead.
+    """
 
     errno = _errno.ESTALE
     exit_code = 6
 
 
 class Sealed(Conflict):
-    """The segment is sealed and takes no more bytes."""
+    """The segment is sealed and accepts no more bytes.
+
+    Do: append to another segment, or open this one again: `tierfs unseal`.
+    """
 
     errno = _errno.EROFS
     exit_code = 7
 
 
 class OffsetMismatch(Conflict):
-    """A conditional append named another offset than the segment's length."""
+    """An append expected another length of the segment: another process appended, or an earlier attempt succeeded.
+
+    Do: read the length (`tierfs info`, or `actual_length` in JSON), and append only the rest (`--skip`).
+    """
 
     errno = _errno.EINVAL
     exit_code = 8
@@ -140,14 +182,21 @@ class OffsetMismatch(Conflict):
 
 
 class Unavailable(TierfsError):
-    """A service or disk does not answer now; the same request may succeed later."""
+    """A service, a disk or a process does not answer now; the same request may succeed later.
+
+    Do: retry. `tierfs doctor` checks the cold tier, and `tierfs status` lists work that waits for it. Waiting loses
+    nothing.
+    """
 
     errno = _errno.EAGAIN
     exit_code = 11
 
 
 class Unconfirmed(Unavailable):
-    """An append is in its segment, and the bucket's journal is not known to name it yet: repeating it doubles it."""
+    """An append is durable in its segment, but the bucket's journal is not known to have it yet (`ack=cold`).
+
+    Do: continue after it (`end` in JSON); repeating it would store it twice.
+    """
 
     def __init__(self, message: str, *, end: int = 0, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -156,40 +205,60 @@ class Unconfirmed(Unavailable):
 
 
 class WrongColdTier(Unavailable):
-    """The place answers, but is not the store's cold tier: not mounted, emptied, rolled back, or another store's."""
+    """The place answers, but it is not the store's cold tier: not mounted, empty, an old copy, or another store's.
+    Nothing is written or deleted there.
+
+    Do: mount it, put its newest copy there, or correct the address: see docs/runbook.md#the-place-is-away.
+    """
 
     exit_code = 12
 
 
 class StorageFull(TierfsError):
-    """A disk or quota has no room; nothing was half-written."""
+    """A disk has no room, or its user has no quota left. Nothing was written in part.
+
+    Do: free space, or run `tierfs evict`, which removes local copies of bytes that are cold: see
+    docs/runbook.md#the-disk-is-full.
+    """
 
     errno = _errno.ENOSPC
     exit_code = 28
 
 
 class QuotaReached(StorageFull):
-    """The cold tier holds as many bytes as the store may have there. Nothing was written to it."""
+    """The cold tier has as many bytes of the store as `cold.quota_bytes` permits. Nothing was written there.
+
+    Do: raise that setting, or delete bytes: see docs/cold-tier.md#a-quota.
+    """
 
     errno = _errno.EDQUOT
 
 
 class DataLoss(TierfsError):
-    """Bytes or records are damaged or gone. Stop and page someone."""
+    """Bytes or records are damaged or missing in every copy that was tried.
+
+    Do: delete nothing, and run `tierfs check --read`: see docs/runbook.md#bytes-are-lost.
+    """
 
     errno = _errno.EIO
     exit_code = 74
 
 
 class InternalError(TierfsError):
-    """A fault of tierfs itself. It says nothing about the bytes: none is damaged for it."""
+    """tierfs itself has a defect. This says nothing about the bytes: none is damaged by it.
+
+    Do: report it, with the traceback from the log or from `-v`.
+    """
 
     errno = _errno.EIO
     exit_code = 70
 
 
 class Closed(TierfsError):
-    """The object was closed by its owner."""
+    """The store, the reader or the writer was closed while it was in use.
+
+    Do: open it again.
+    """
 
     errno = _errno.EBADF
     exit_code = 70
