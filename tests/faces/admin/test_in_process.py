@@ -19,10 +19,12 @@ from starlette.types import Receive, Scope, Send
 from tests.faces.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
 from tierfs.app import store as app
+from tierfs.app import verbs
 from tierfs.app.connection import CONNECTIONS, StorePlace
 from tierfs.app.setup.create import init_store
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.words.errors import PermissionDenied, Unavailable
+from tierfs.base.words.types import ByteRange
 from tierfs.faces.admin import appends, client, listen
 from tierfs.faces.admin.protocol import HEAD_BYTES, BoundedProtocol
 
@@ -176,6 +178,22 @@ def test_clients_that_come_back_share_a_group(monkeypatch: pytest.MonkeyPatch, p
     with app.open_store(path) as store:
         asyncio.run(run(store))
     assert sizes == [3, 2, 1], "two came back, and the third one was not waited for without end"
+
+
+def test_an_append_by_a_name_does_not_go_where_a_kept_writer_has_moved(path: Path) -> None:
+    async def run(store: app.Store) -> list[ByteRange]:
+        made = appends.Appends(store, 60.0)
+        done = []
+        for names in ((), ("s", "t"), ("other", "d/other")):
+            if names:
+                verbs.move(store, *names)
+            done += [(await made.append(name, b"xy", seal=False))[0] for name in ("s", "other")]
+        await made.close()
+        return done
+
+    with app.open_store(path) as store:
+        done = asyncio.run(run(store))
+    assert [each.start for each in done] == [0, 0, 0, 2, 2, 0]
 
 
 def test_who_is_told_that_it_serves_may_end_it_at_once(tmp_path: Path) -> None:

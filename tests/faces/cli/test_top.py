@@ -66,6 +66,11 @@ def test_a_frame_shows_the_stores_only_mount(store: Path, mnt: Path) -> None:
     assert lines[8].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", reader, "d/s"]
 
 
+def test_so_many_frames_are_printed_with_the_options_of_top(store: Path, mnt: Path) -> None:
+    out = tierfs("top", "-b", "-n", 2, "-d", 0.1, store=store).out
+    assert out.count(f"{mnt}  {store}, up ") == 2
+
+
 def test_json_lines_tell_what_is_read_meanwhile(store: Path, mnt: Path) -> None:
     tierfs("-q", "append", "d/t", store=store, stdin=DATA)  # of the other the kernel has all pages
     with top(mnt, "--json", "--interval-s", "0.1") as process, (mnt / "d/t").open("rb", buffering=0) as file:

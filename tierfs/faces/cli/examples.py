@@ -15,6 +15,7 @@ tierfs --store /srv/store init --cold none    # add one later: tierfs config col
 """,
     "status": """
 tierfs status
+tierfs status --watch 5
 tierfs status --check
 tierfs status --json | jq .problems
 """,
@@ -167,6 +168,7 @@ tierfs cat --from 1MiB --to 2MiB logs/web
 """,
     "top": """
 tierfs top /mnt/logs
+tierfs top -b -n 10 -d 5    # ten frames, one every 5 s
 tierfs top --once --json | jq .
 """,
     "offload": """

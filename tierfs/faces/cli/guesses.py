@@ -149,9 +149,6 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
     ("offload", "--all"): _WHOLE,
     ("offload", "--recursive"): "not needed: a directory is offloaded with all segments below it",
     ("offload", "-r"): "not needed: a directory is offloaded with all segments below it",
-    ("status", "--watch"): "watch tierfs status, or tierfs top for a mount",
-    ("status", "-w"): "watch tierfs status, or tierfs top for a mount",
-    ("top", "-d"): "did you mean --interval-s?",
     ("umount", "--all"): "one mount point at a time; see findmnt -t fuse.tierfs",
 }
 

@@ -227,11 +227,7 @@ def store_status(
             endangered=endangered(txn, totals, store, counted=not brief),
             local_free_bytes=files.free_bytes(),
             cold_use=use,
-            backlog=(
-                _brief_backlog(txn, totals, metadata.clock.now_ms())
-                if brief
-                else backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None)
-            ),
+            backlog=_backlog(txn, totals, metadata.clock.now_ms(), held=holder is not None, brief=brief),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=_journal(txn),
@@ -320,6 +316,10 @@ def backlog_of(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool) -
     pending = sum(row.bytes for row in reasons) - growing - kept
     oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
     return BacklogStatus(pending, growing, oldest_ms, kept, reasons, _late_s(txn, oldest_ms, now_ms))
+
+
+def _backlog(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool, brief: bool) -> BacklogStatus:
+    return _brief_backlog(txn, totals, now_ms) if brief else backlog_of(txn, totals, now_ms, held=held)
 
 
 def _brief_backlog(txn: ReadTransaction, totals: Sums, now_ms: int) -> BacklogStatus:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import RequestState
 from tierfs.faces.cli import output
+from tierfs.faces.cli.commands.status_watch import watch
+from tierfs.faces.cli.drawing import live
 from tierfs.faces.cli.drawing.problems import check_line, failed_line, head
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.faces.cli.output import cold_place
+from tierfs.faces.cli.parameter_types import Duration
 from tierfs.faces.cli.session import Session, as_json
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import Gravity, Problem, worst
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
     )
 
 _NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
+
+# Between two looks of --watch, in seconds, as watch(1) has it.
+_INTERVAL_S = "2"
 
 # Ranges in the text output; --json has all.
 _SHOWN = 20
@@ -81,14 +88,32 @@ def _export(store: Path, run: LocalOnly) -> str:
 
 @command("status")
 @click.option("--check", is_flag=True, help="Print one line, for cron or Nagios; exit with 0, 1 (warning) or 2.")
-def status(session: Session, check: bool) -> None:
+@click.option(
+    "-w",
+    "--watch",
+    "interval_s",
+    type=Duration(live.SHORTEST_INTERVAL_S),
+    is_flag=False,
+    flag_value=_INTERVAL_S,
+    metavar="[TIME]",
+    help=f"Show it again after TIME, in seconds or like 500ms, until q or Ctrl-C.  [default TIME: {_INTERVAL_S}]",
+)
+def status(session: Session, check: bool, interval_s: float | None) -> None:
     """Show `ok` or the problems, then the store: its tiers, bytes not offloaded yet, the journal, background work.
 
     The worst problem is first, each with its remedy. --check exits with 0 if all is well, 1 if all problems are
     warnings, and 2 if one is critical or the store cannot be opened.
+
+    --watch shows the status live on a terminal. Without one it is printed again and again; with --json one object per
+    line.
     """
     if check:
+        if interval_s is not None:
+            raise click.UsageError("--check and --watch are mutually exclusive")
         _check(session)
+        return
+    if interval_s is not None:
+        watch(session, interval_s, partial(_seen, session))
         return
     with session.open_store(looks=True) as store:
         seen = _look(store)
@@ -100,6 +125,12 @@ def status(session: Session, check: bool) -> None:
 
         with store.metadata.read() as txn:
             _print_fenced(session, seen.data(), text, store.path, local_only(txn))
+
+
+def _seen(session: Session) -> tuple[dict[str, Any], str]:
+    with session.open_store(looks=True) as store:
+        seen = _look(store)
+        return seen.data(), seen.text()
 
 
 def _check(session: Session) -> None:
