@@ -205,6 +205,12 @@ def tables(page: Path) -> Iterator[tuple[str, list[list[str]]]]:
         yield title, [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
+def rows_of(page: Path, title: str) -> list[list[str]]:
+    """The rows of the one table of a page whose title begins so."""
+    (rows,) = (rows for shown, rows in tables(page) if shown.startswith(title))
+    return rows
+
+
 def spans(cell: str) -> list[str]:
     """Return the texts between backticks in a cell of a table."""
     return [span[1] for span in _SPAN.finditer(cell)]

@@ -66,7 +66,7 @@ def test_a_frame_shows_the_stores_only_mount(store: Path, mnt: Path) -> None:
     assert lines[8].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", reader, "d/s"]
 
 
-def test_so_many_frames_are_printed_with_the_options_of_top(store: Path, mnt: Path) -> None:
+def test_batch_count_and_interval_are_options_as_of_the_other_top(store: Path, mnt: Path) -> None:
     out = tierfs("top", "-b", "-n", 2, "-d", 0.1, store=store).out
     assert out.count(f"{mnt}  {store}, up ") == 2
 

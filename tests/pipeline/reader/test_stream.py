@@ -1,11 +1,9 @@
-"""Streams over real stores: what batches read, after restarts, losses and concatenations, of each kind of record."""
+"""Streams over real stores: what batches read of each kind of record, after restarts and as the store grows."""
 
 from __future__ import annotations
 
 import json
-import logging
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,12 +21,12 @@ from tierfs.app import store as app
 from tierfs.app.replica import refresh_source
 from tierfs.app.setup.create import init_store
 from tierfs.app.sources import open_source
-from tierfs.base.words.errors import DataLoss, InvalidRequest
+from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES
-from tierfs.engine.segments import ledgers, trash
+from tierfs.engine.segments import ledgers
 from tierfs.pipeline.reader.block_batches import read_blocks
 from tierfs.pipeline.reader.entry_batches import read_entries
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
@@ -317,116 +315,6 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
     monkeypatch.setattr("tierfs.pipeline.reader.driver_reader.ScanFetcher", lambda *_: pytest.fail("read"))
     monkeypatch.setattr("tierfs.pipeline.reader.stream.advance", lambda *_: pytest.fail("looked"))
     assert query.trigger() is None
-
-
-def sealed_again(store: app.Store) -> None:
-    store.engine.unseal("z")
-    append(store, "z", b"more\n", seal=True)
-
-
-@pytest.mark.parametrize(
-    ("lose", "text", "rows"),
-    [
-        (lambda store: verbs.delete(store, "a", recursive=False), "segment (a|[0-9]+), read up to 8, was deleted", []),
-        (
-            lambda store: store.engine.truncate("a", 10, cold_due_ms=0),
-            "segment a now starts at 10, but was read up to 8",
-            [("a", 10, b"ree")],
-        ),
-        (lambda store: store.engine.unseal("z"), "segment z was unsealed", [("a", 8, b"three")]),
-        (sealed_again, "segment z was unsealed, or restored, and sealed again", [("a", 8, b"three")]),
-    ],
-    ids=["deleted", "cut", "unsealed", "sealed again"],
-)
-def test_a_loss_is_an_error_that_can_be_passed_over(
-    store: app.Store,
-    lose: Callable[[app.Store], None],
-    text: str,
-    rows: list[object],
-    expected_warnings: list[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    append(store, "a", b"one\ntwo\n")
-    append(store, "z", b"done\n", seal=True)
-    query = Query(store)
-    query.trigger()
-    append(store, "a", b"three\n")
-    lose(store)
-    with pytest.raises(DataLoss, match=text) as caught:
-        query.trigger()
-    assert "failOnDataLoss" in (caught.value.remedy or "")
-    assert re.match("segment [az]", str(caught.value)), "known by name as long as the query runs"
-    query.read = replace(query.read, fail_on_data_loss=False)
-    query.restart()
-    expected_warnings.append(text)
-    with caplog.at_level(logging.WARNING):
-        assert query.trigger() == rows
-        assert query.trigger() is None
-    assert len(caplog.records) == 1, "what was skipped is told once"
-
-
-@pytest.mark.parametrize("sealed", [False, True])
-def test_a_segment_that_was_in_the_trash_while_the_stream_went_on_is_told(store: app.Store, sealed: bool) -> None:
-    """Its number says that it was there before the others, which were read."""
-    append(store, "b", b"one\n")
-    verbs.delete(store, "b", recursive=False)
-    append(store, "z", b"two\n")
-    query = Query(store)
-    assert query.trigger() == [("z", 0, b"two")]
-    trash.restore(store.metadata, "b")
-    append(store, "b", b"three\n", seal=sealed)
-    with pytest.raises(DataLoss, match=r"segment b was unsealed.*, or restored"):
-        query.trigger()
-
-
-@pytest.mark.parametrize("path", ["d", "d/a", "b"])
-def test_what_is_still_to_be_taken_apart_is_gone(store: app.Store, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the process that deletes is killed."""
-    append(store, "d/a", b"one\n" * 9)
-    append(store, "b", b"two\n" * 9)
-    query = Query(store)
-    query.trigger()
-    monkeypatch.setattr("tierfs.engine.segments.delete.BATCH_RECORDS", 1)
-    monkeypatch.setattr("tierfs.engine.segments.delete.dismantle_removed", lambda *_, **__: None)
-    store.engine.delete(path, recursive=True, cold_due_ms=0)
-    with pytest.raises(DataLoss, match="was deleted"):
-        query.trigger()
-
-
-def test_a_batch_whose_segment_was_deleted(store: app.Store, expected_warnings: list[str]) -> None:
-    """It began and ended in the batch, which is read again after the deletion."""
-    append(store, "a", b"one\n", seal=True)
-    append(store, "b", b"two\n", seal=True)
-    query = Query(store)
-    query.trigger()
-    start, end, _ = query.log[0]
-    verbs.delete(store, "a", recursive=False)
-    query.restart()
-    with pytest.raises(DataLoss, match=r"^4 bytes of a batch are missing"):
-        query.between(start, end)
-    assert query.trigger() is None, "what comes later is not lost"
-    query.read = replace(query.read, fail_on_data_loss=False)
-    query.restart()
-    expected_warnings.append("4 bytes of a batch are missing")
-    assert query.between(start, end) == lines("b", b"two")
-
-
-def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expected_warnings: list[str]) -> None:
-    expected_warnings.append("the checkpoint belongs to store")
-    append(store, "a", b"one\n")
-    query = Query(store)
-    query.trigger()
-    with store_of(tmp_path / "other") as other:
-        append(other, "b", b"two\n")
-        query.store = other
-        query.restart()
-        with pytest.raises(DataLoss, match="the checkpoint belongs to store"):
-            query.trigger()
-        query.read = replace(query.read, fail_on_data_loss=False)
-        query.restart()
-        assert query.trigger() == lines("b", b"two")
-        append(other, "b", b"three\n")
-        assert query.trigger() == lines("b", b"three", at=4)
 
 
 def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
