@@ -60,7 +60,7 @@ endef
 MAN_PAGES := man
 
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
-MAN := $(VENV)/share/man/man1
+MAN := $(VENV)/share/man
 
 .PHONY: help setup man install-system wheel deb release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
@@ -77,10 +77,10 @@ $(STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/runtime.txt
 	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
 	@touch $@
 
-man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`
+man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`, `man mount.tierfs`
 	@$(PYTHON) -m tierfs.faces.cli.commands.man $(MAN)
 
-install-system: setup ## as root: let mount(8), systemd and the shell of this machine find tierfs of .venv
+install-system: man ## as root: let mount(8), systemd, man and the shell of this machine find tierfs of .venv
 	@mount_helpers/install-system
 
 wheel: setup ## build dist/tierfs-*.whl, manual pages included

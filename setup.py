@@ -32,7 +32,7 @@ INSTALL_REQUIRES = [
 ]
 
 # Made by `make wheel`; without them a wheel has no manual pages.
-MAN_PAGES = sorted(str(page) for page in Path("man").glob("*.1"))
+MAN_PAGES = [(f"share/man/man{n}", sorted(str(page) for page in Path("man").glob(f"man{n}/*"))) for n in (1, 8)]
 
 # systemd reads units there below /usr; `systemctl link` and systemd-sysusers take files of any other place.
 UNITS = Path("mount_helpers/systemd")
@@ -118,7 +118,7 @@ setup(
         "tierfs.engine.metadata": ["records.proto", "*.pyi"],
         "tierfs.engine.ledger": ["*.proto", "*.pyi"],
     },
-    data_files=[("share/man/man1", MAN_PAGES), *SYSTEMD],
+    data_files=[*MAN_PAGES, *SYSTEMD],
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={

@@ -110,6 +110,9 @@ def test_install_system_links_what_mount_and_systemd_look_for(tmp_path: Path) ->
     names = ["tierfs", *(f"{verb}{kind}.tierfs" for verb in ("mount", "umount") for kind in ("", ".fuse"))]
     for name in names:
         (programs / name).symlink_to(sys.executable)
+    page = tmp_path / "share/man/man8/mount.tierfs.8"
+    page.parent.mkdir(parents=True)
+    page.write_text(".TH")
     script, root = ROOT / "mount_helpers/install-system", tmp_path / "root"
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -123,7 +126,8 @@ def test_install_system_links_what_mount_and_systemd_look_for(tmp_path: Path) ->
     system = root / "usr/local/lib/systemd/system"
     assert {path.name for path in system.iterdir()} == {unit.name for unit in (*UNITS, *TIMERS)}
     assert (root / "usr/local/lib/sysusers.d/tierfs.conf").is_file()
-    assert run("--remove").returncode == 0
+    assert (root / "usr/local/share/man/man8/mount.tierfs.8").read_text() == ".TH"
+    assert run("--remove", programs).returncode == 0
     assert [path for path in root.rglob("*") if not path.is_dir()] == []
     (programs / "umount.tierfs").unlink()
     refused = run(programs)

@@ -50,7 +50,12 @@ def root(tmp_path_factory: pytest.TempPathFactory, packages: Path) -> Iterator[B
 def test_package_is_installed_upgraded_and_purged_with_a_mount_at_work(root: BareRoot) -> None:
     root.run(f"{APT} /root/tierfs_{OLD}_*.deb")
     assert root.run("tierfs --version").startswith("tierfs, version ")
-    for name in ("man/man1/tierfs-append.1.gz", "bash-completion/completions/tierfs", "doc/tierfs/copyright"):
+    for name in (
+        "man/man1/tierfs-append.1.gz",
+        "man/man8/mount.tierfs.8.gz",
+        "bash-completion/completions/tierfs",
+        "doc/tierfs/copyright",
+    ):
         root.run(f"test -s /usr/share/{name}")
     root.run("tierfs doctor")
     root.run("mkdir -p /srv/cold /mnt/logs && tierfs --store /srv/store init --cold-dir /srv/cold")

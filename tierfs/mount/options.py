@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ReadPriority
 from tierfs.mount import options_of_others
 
-_FLAGS = ("allow_other", "allow_other_control", "allow_other_owner", "direct_io", "xattr")
-_VALUES = ("uid", "gid", "umask", "read_priority")
+# Each with its line in mount.tierfs(8).
+_FLAGS = {
+    "allow_other": "Other users may read the mount. Without root, this needs user_allow_other in /etc/fuse.conf.",
+    "allow_other_control": "With allow_other, other users may also read .tierfs, which shows all reads.",
+    "allow_other_owner": "Open a store that belongs to another user, who can then act with the rights of the mount.",
+    "direct_io": "Sealed segments bypass the page cache: one long scan is faster, a second one is not cached.",
+    "xattr": "Serve the extended attributes user.tierfs.*; this makes ls -l several times slower.",
+}
+_VALUES = {
+    "uid": "Owner of all files, as a number. Default: the user who mounts.",
+    "gid": "Group of all files, as a number. Default: the group of the user who mounts.",
+    "umask": "Bits of the modes of all files and directories that are removed, as an octal number. Default: 0.",
+    "read_priority": "Tier to read where both have the bytes. Default: the policy of each segment.",
+}
 _REMOUNT = "remount"
 _MAX_UMASK = 0o777
 # The kernel's largest user or group id; one more means "none".
@@ -44,6 +57,12 @@ def parse_options(text: str) -> MountOptions:
     return options
 
 
+def described() -> Iterator[tuple[str, str]]:
+    """Yield each option of tierfs, `=` behind one with a value, and what it does."""
+    yield from _FLAGS.items()
+    yield from ((f"{name}=", text) for name, text in _VALUES.items())
+
+
 def known(text: str) -> str:
     """Return the list without the options that tierfs does not know, as `mount -s` requests."""
     return ",".join(item for item in items(text) if _is_known(item))
@@ -70,7 +89,7 @@ def _with(options: MountOptions, item: str) -> MountOptions:
             remedy="unmount it and mount it again; for settings of the store: tierfs config, then send it SIGHUP",
         )
     if not _is_known(item):
-        ours = ", ".join((*_FLAGS, *(f"{name}=" for name in _VALUES)))
+        ours = ", ".join(name for name, _ in described())
         raise InvalidRequest(
             f"unknown mount option {item!r}; tierfs knows {ours}", remedy=options_of_others.remedy_for(item)
         )

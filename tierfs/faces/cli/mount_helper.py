@@ -30,6 +30,7 @@ _CODES = {
 
 # Of external helpers, see mount(8) and umount(8); -n, -v, -N and -t change nothing here.
 _MOUNT_OPTIONS, _UMOUNT_OPTIONS = "sfnvN:o:t:", "flnrvN:t:"
+MOUNT_USAGE, UMOUNT_USAGE = "STORE DIR [-sfnv] [-o OPTIONS]", "DIR [-flnrv]"
 _NOFAIL = "nofail"
 
 
@@ -57,7 +58,7 @@ def _run(program: Callable[[Sequence[str]], None], words: Sequence[str]) -> None
 
 
 def _mount(words: Sequence[str]) -> None:
-    flags, (source, directory) = _parsed(words, _MOUNT_OPTIONS, "STORE DIR [-sfnv] [-o OPTIONS]", 2)
+    flags, (source, directory) = _parsed(words, _MOUNT_OPTIONS, MOUNT_USAGE, 2)
     from tierfs.app import mount_start
     from tierfs.mount import options
 
@@ -74,7 +75,7 @@ def _mount(words: Sequence[str]) -> None:
 
 
 def _umount(words: Sequence[str]) -> None:
-    flags, (directory,) = _parsed(words, _UMOUNT_OPTIONS, "DIR [-flnrv]", 1)
+    flags, (directory,) = _parsed(words, _UMOUNT_OPTIONS, UMOUNT_USAGE, 1)
     from tierfs.mount.mountpoint import unmount
 
     names = {flag for flag, _ in flags}

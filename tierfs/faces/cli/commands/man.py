@@ -1,26 +1,22 @@
-"""Make manual pages of the `--help` texts.
+"""Make manual pages: of the `--help` texts, and of the programs of mount(8) and umount(8).
 
-`python -m tierfs.faces.cli.commands.man DIRECTORY` writes a page for each command.
+`python -m tierfs.faces.cli.commands.man DIRECTORY` writes a page for each, in the directory of its section.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from inspect import cleandoc
 from pathlib import Path
 
 import click
 
-from tierfs import __version__
+from tierfs.faces.cli import helper_pages
 from tierfs.faces.cli.command_table import SECTIONS
 from tierfs.faces.cli.examples import EXAMPLES
 from tierfs.faces.cli.main import cli
 from tierfs.faces.cli.session import Session
-
-# click's mark of a paragraph that is not rewrapped.
-_AS_IT_IS = "\b"
+from tierfs.faces.cli.troff import escaped, items, paragraphs, title
 
 _PROGRAM = "tierfs"
 _SHORT = 200
@@ -28,8 +24,9 @@ _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in s
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Yield the file name and text of each command's page, including commands of nested groups."""
+    """Yield the file name and text of each page: of commands, with those of nested groups, and of mount's programs."""
     yield from _pages(_context(cli, _PROGRAM, None))
+    yield from helper_pages.pages()
 
 
 def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -51,22 +48,22 @@ def _context(command: click.Command, name: str, parent: click.Context | None) ->
 
 def _page(ctx: click.Context, inner: Sequence[click.Context]) -> Iterator[str]:
     name = _page_name(ctx)
-    yield f'.TH "{_escaped(name.upper())}" 1 "" "{_PROGRAM} {__version__}" "{_PROGRAM}"'
-    yield from (".SH NAME", f"{_escaped(name)} \\- {_escaped(_line(ctx).rstrip('.'))}")
+    yield title(name, 1)
+    yield from (".SH NAME", f"{escaped(name)} \\- {escaped(_line(ctx).rstrip('.'))}")
     usage = " ".join(ctx.command.collect_usage_pieces(ctx))
-    yield from (".SH SYNOPSIS", f".B {_escaped(ctx.command_path)}", _escaped(usage), ".SH DESCRIPTION")
-    yield from _paragraphs(ctx.command.help or "")
+    yield from (".SH SYNOPSIS", f".B {escaped(ctx.command_path)}", escaped(usage), ".SH DESCRIPTION")
+    yield from paragraphs(ctx.command.help or "")
     if inner:
-        yield from (".SH COMMANDS", *_items((_page_name(child) + "(1)", _line(child)) for child in inner))
+        yield from (".SH COMMANDS", *items((_page_name(child) + "(1)", _line(child)) for child in inner))
     options = [param for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)]
     records = [option.get_help_record(ctx) for option in options]
-    yield from (".SH OPTIONS", *_items(record for record in records if record is not None))
+    yield from (".SH OPTIONS", *items(record for record in records if record is not None))
     if shown := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
-        yield from (".SH EXAMPLES", ".nf", *map(_escaped, shown.strip().splitlines()), ".fi")
+        yield from (".SH EXAMPLES", ".nf", *map(escaped, shown.strip().splitlines()), ".fi")
     if ctx.command.epilog:
-        yield from (".SH NOTES", *_paragraphs(ctx.command.epilog))
+        yield from (".SH NOTES", *paragraphs(ctx.command.epilog))
     if ctx.parent is not None:
-        yield from (".SH SEE ALSO", f".BR {_escaped(_page_name(ctx.parent))} (1)")
+        yield from (".SH SEE ALSO", f".BR {escaped(_page_name(ctx.parent))} (1)")
 
 
 def _page_name(ctx: click.Context) -> str:
@@ -80,29 +77,11 @@ def _line(ctx: click.Context) -> str:
     return _LINES[str(ctx.info_name)] if parent is not None and parent.parent is None else own
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    for paragraph in re.split(r"\n\s*\n", cleandoc(text)):
-        lines = [_escaped(line) for line in paragraph.splitlines()]
-        yield ".PP"
-        yield from (".nf", *lines[1:], ".fi") if paragraph.startswith(_AS_IT_IS) else lines
-
-
-def _items(items: Iterator[tuple[str, str]]) -> Iterator[str]:
-    for term, text in items:
-        yield from (".TP", f".B {_escaped(term)}", _escaped(" ".join(text.split())))
-
-
-def _escaped(text: str) -> str:
-    """Escape text for troff."""
-    shown = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
-    return f"\\&{shown}" if shown.startswith((".", "'")) else shown
-
-
 def main() -> None:
-    """Write all pages into the directory given as argument."""
-    directory = Path(sys.argv[1])
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write all pages below the directory given as argument: man1/tierfs.1, man8/mount.tierfs.8."""
     for name, text in pages():
+        directory = Path(sys.argv[1], f"man{name[-1]}")
+        directory.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
 
 
