@@ -21,6 +21,7 @@ from hypothesis import settings
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.forked import SMALL_BALLAST_BYTES
 from tests.leftovers import unmount_leftovers
 from tests.not_run import NotRun
 from tests.servers import quick_java, versity
@@ -40,6 +41,7 @@ from tierfs.base.system import memory_limit, osio
 from tierfs.engine.chunkstore.http.tls import TlsClient
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.faces.doctor.machine import available_bytes
+from tierfs.tiering.garbage import ballast
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
 settings.load_profile("tierfs")
@@ -130,6 +132,17 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         for name, value in quick_java.install(tmp_path_factory.mktemp("java")).items():
             patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_ballast() -> Iterator[None]:
+    """Stores set aside 2 MiB for a full disk: the kernel clears each page of it, 29 ms for the usual 64 MiB.
+
+    1 % of the small disks of tests/faults/test_full_disk.py is no more.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ballast, "MAX_BALLAST_BYTES", SMALL_BALLAST_BYTES)
         yield
 
 
