@@ -15,7 +15,7 @@ from tierfs.app.follow.in_background import BackgroundFollowing
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store
 from tierfs.base.system import daemon_log
-from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.errors import Unavailable
 from tierfs.engine.chunkstore.located import LOOK_S
 from tierfs.tiering.garbage import ballast
 from tierfs.upkeep.holder import kinds
@@ -25,7 +25,7 @@ from tierfs.upkeep.holder.tasks import BackgroundThreads
 
 log = logging.getLogger(__name__)
 
-# Between attempts to serve metrics at an address that another process has (a guess).
+# Between attempts to serve metrics at an address that another process has, or that is not there yet (a guess).
 _PORT_S = 5.0
 
 
@@ -84,21 +84,24 @@ async def follow_place(store: Store, task: HolderTask) -> None:
 
 
 async def serve_metrics(store: Store) -> None:
-    """Serve the metrics at `metrics.listen` until cancelled; while another process has that address, wait for it.
+    """Serve the metrics at `metrics.listen`, which is valid, until cancelled.
 
-    Mounts and daemons of one store have the same setting, and tell of the store the same. An address that cannot be
-    served is an error in the log.
+    While another process has that address, it waits for it: mounts and daemons of one store have the same setting, and
+    tell of the store the same. It waits for an address that is not this machine's yet too, as of a network that comes
+    up after a mount at boot.
     """
-    wanted, waits = store.settings.metrics, False
-    try:
-        while (end := store.metrics.serve(wanted.listen, public=wanted.public)) is None:
-            if not waits:
-                log.warning("metrics.listen = %s is in use; this process waits for it", wanted.listen)
-            waits = True
+    wanted, told, end = store.settings.metrics, "", None
+    while end is None:
+        why = "it is in use"
+        try:
+            end = store.metrics.serve(wanted.listen, public=wanted.public)
+        except Unavailable as exc:
+            why = str(exc)
+        if end is None:
+            if why != told:
+                log.warning("metrics are not served at metrics.listen = %s yet: %s", wanted.listen, why)
+            told = why
             await trio.sleep(_PORT_S)
-    except TierfsError as exc:
-        log.error("%s; %s", exc, exc.remedy)
-        return
     try:
         await trio.sleep_forever()
     finally:

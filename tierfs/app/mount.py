@@ -19,6 +19,7 @@ from tierfs.app.setup import place_settings
 from tierfs.app.store import Store, open_store
 from tierfs.base.options import settings
 from tierfs.base.system import processes
+from tierfs.base.system.prometheus import parse_listen
 from tierfs.base.system.store_paths import MOUNT_NAME, StorePaths, require_trusted
 from tierfs.base.words.errors import Closed, TierfsError
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -63,7 +64,13 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
 
 
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
-    """Make a mount of an open store, with its part of the background work."""
+    """Make a mount of an open store, with its part of the background work.
+
+    Raises InvalidRequest for a `metrics.listen` that no process may serve.
+    """
+    wanted = store.settings.metrics
+    if wanted.listen:
+        parse_listen(wanted.listen, public=wanted.public)  # later it would be an error that only the log has
     holder = holder_task_of(store, threads)
     reader = store.reader(cached=True)
 
@@ -77,7 +84,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         await holder.run(before_work=session.wait_settled)
 
     tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(follow_place, store, holder)]
-    if store.settings.metrics.listen:
+    if wanted.listen:
         tasks.append(partial(serve_metrics, store))
     if reader.cache is not None:
         check = trio.from_thread.check_cancelled

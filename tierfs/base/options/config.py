@@ -11,6 +11,7 @@ from typing import Annotated
 
 from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.options.kinds import (
+    Address,
     Addressing,
     AtOnce,
     BlockSize,
@@ -23,6 +24,7 @@ from tierfs.base.options.kinds import (
     LogFormat,
     LogLevel,
     Percent,
+    PortOrAddress,
     Seconds,
     SecondsOrNone,
     Size,
@@ -226,6 +228,7 @@ class BackgroundSettings:
     ] = 0
     unoffloaded_watermark_percent: Annotated[
         Percent,
+        PortOrAddress,
         "Share of the filesystem (and of high_watermark_bytes) that bytes only on this disk may use; above it the "
         "largest are offloaded first and active chunks are completed early.",
     ] = 50
@@ -269,7 +272,8 @@ class MetricsSettings:
     """Metrics of mounts and daemons, in Prometheus' text format; a mount has them in `.tierfs/metrics` too."""
 
     listen: Annotated[
-        str, "PORT of this machine, or HOST:PORT, to serve metrics over HTTP, like 127.0.0.1:9150; empty: no server."
+        PortOrAddress,
+        "PORT of this machine, or HOST:PORT, to serve metrics over HTTP, like 127.0.0.1:9150; empty: no server.",
     ] = ""
     public: Annotated[bool, "Whether other machines may read the metrics at `listen`."] = False
     textfile: Annotated[Directory, "File written every `textfile_s`, for a textfile collector; empty: no file."] = ""
@@ -281,7 +285,7 @@ class AdminSettings:
     """The admin API: `tierfs admin`."""
 
     listen: Annotated[
-        str, "HOST:PORT to serve over TCP too, like 127.0.0.1:9160; empty: only the socket in the store."
+        Address, "HOST:PORT to serve over TCP too, like 127.0.0.1:9160; empty: only the socket in the store."
     ] = ""
     certificate: Annotated[
         Directory, "File with the certificate chain for TCP; required unless the address is this machine's own."

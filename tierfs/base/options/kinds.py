@@ -82,6 +82,12 @@ StorageClass = Annotated[
         "a storage class with immediate access, like STANDARD_IA or GLACIER_IR: not GLACIER or DEEP_ARCHIVE",
     ),
 ]
+# A port is at most 65535.
+_PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+Address = Annotated[str, TextKind(rf"\S+:{_PORT}", "HOST:PORT, like 127.0.0.1:9160")]
+PortOrAddress = Annotated[
+    str, TextKind(rf"(?:\S+:)?{_PORT}", "a port of this machine, or HOST:PORT, like 9150 or 127.0.0.1:9150")
+]
 KmsKey = Annotated[str, TextKind(r"[!-~]{1,2048}", "the id, ARN or alias of a key")]
 Tags = Annotated[
     str,

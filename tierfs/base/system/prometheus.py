@@ -25,6 +25,20 @@ _WAIT_S = 2.0
 _EXAMPLE = "127.0.0.1:9150"
 
 
+def parse_listen(address: str, *, public: bool) -> tuple[str, int]:
+    """Return the host and the port of `metrics.listen`.
+
+    Raises InvalidRequest, also for an address that other machines reach, unless `public`.
+    """
+    host, port = parse_address("metrics.listen", address, _EXAMPLE, host=LOOPBACK)
+    if not (public or is_loopback(host)):
+        raise InvalidRequest(
+            f"metrics.listen = {printable(address)} is a public address: other machines could read the metrics",
+            remedy="to permit it: metrics.public = true; or listen at 127.0.0.1",
+        )
+    return host, port
+
+
 class Metrics:
     """A registry of its own with every metric of the table. prometheus-client is imported on construction."""
 
@@ -80,17 +94,12 @@ class Metrics:
     def serve(self, address: str, *, public: bool = False) -> Callable[[], None] | None:
         """Serve the text at HOST:PORT, or a PORT of this machine, from a thread; return what ends that.
 
-        None while another process has the address. Raises InvalidRequest, also for an address that other machines
-        reach unless `public`, and Unavailable.
+        None while another process has the address. Raises as `parse_listen`, and Unavailable for an address that is not
+        this machine's now.
         """
         from prometheus_client import start_http_server
 
-        host, port = parse_address("metrics.listen", address, _EXAMPLE, host=LOOPBACK)
-        if not (public or is_loopback(host)):
-            raise InvalidRequest(
-                f"metrics.listen = {printable(address)} is a public address: other machines could read the metrics",
-                remedy="to permit it: metrics.public = true; or listen at 127.0.0.1",
-            )
+        host, port = parse_listen(address, public=public)
         try:
             server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as exc:
