@@ -18,7 +18,7 @@ from tierfs.upkeep.holder.problem import ProblemKind
 from tierfs.upkeep.holder.waits import Wait
 
 MONITORING, RECOVERY = ROOT / "docs/monitoring.md", ROOT / "docs/recovery.md"
-STATUS = ROOT / "tierfs/faces/cli/commands/status.py"
+STATUS = ROOT / "tierfs/app/status_rows.py"
 GC = ROOT / "tierfs/faces/cli/commands/gc.py"
 
 
@@ -41,7 +41,7 @@ def constants(node: ast.expr) -> Iterator[str]:
 
 
 def status_labels() -> set[str]:
-    return labels_in(STATUS, "_status_text|_endangered")
+    return labels_in(STATUS, "[a-z_]+_rows|_endangered")
 
 
 def test_each_line_of_status_has_its_row() -> None:

@@ -119,13 +119,14 @@ def _known_crc_at(
     return chunk, stored.crc32c
 
 
-def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
-    """Yield the entries of a directory in name order, or the one segment at `path`. Raises NotFound."""
+def listing(txn: ReadTransaction, path: str, *, after: str = "") -> Iterator[Listed]:
+    """Yield the entries of a directory after a name, in name order, or the one segment at `path`. Raises NotFound."""
     entry = directories.must_find(txn, path)
     if entry.kind is EntryKind.SEGMENT:
-        yield _listed(txn, entry)
+        if entry.name > after:
+            yield _listed(txn, entry)
         return
-    for child in directories.entries(txn, DirectoryId(entry.id)):
+    for child in directories.entries(txn, DirectoryId(entry.id), after=after):
         yield _listed(txn, child)
 
 

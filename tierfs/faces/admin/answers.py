@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tierfs.base.words import errors, json_data, units
+from tierfs.base.words import errors, json_data, names, units
 from tierfs.base.words.errors import InvalidRequest, TierfsError
 from tierfs.faces.admin.guard import Refusal
 
@@ -117,6 +117,17 @@ def parameter(request: Request, name: str) -> str | None:
     if len(values) > 1:
         raise InvalidRequest(f"{name} is given twice")
     return values[0] if values else None
+
+
+def name_after(request: Request, name: str) -> str:
+    """Return the name in a directory after which a page of its listing begins; empty without one.
+
+    Raises InvalidRequest for a text that is longer than any name.
+    """
+    text = parameter(request, name) or ""
+    if len(text.encode()) > names.MAX_COMPONENT_BYTES:
+        raise InvalidRequest(f"{name} is not a name: it is longer than {names.MAX_COMPONENT_BYTES} bytes")
+    return text
 
 
 def idempotency_key(request: Request) -> str | None:

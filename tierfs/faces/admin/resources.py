@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tierfs.app import describe, verbs
 from tierfs.app import store as app
+from tierfs.app.health import health_of
 from tierfs.base.options import policy as policy_text
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
@@ -20,16 +21,14 @@ from tierfs.base.words.json_data import fields
 from tierfs.base.words.types import EntryKind
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.segments import stat
-from tierfs.faces.admin.answers import answer, flag, idempotency_key, number, only, parameter
+from tierfs.faces.admin.answers import answer, flag, idempotency_key, name_after, number, only, parameter
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
 from tierfs.faces.admin.offloads import Offloads
 from tierfs.faces.admin.reads import read_segment
 from tierfs.faces.python.store import Store
 from tierfs.upkeep.holder import lock
-from tierfs.upkeep.holder.problems import problems_of
 from tierfs.upkeep.holder.samples import samples_of
-from tierfs.upkeep.holder.status import store_status
 
 T = TypeVar("T")
 
@@ -63,7 +62,7 @@ class Resources:
     async def ls(self, request: Request) -> Response:
         """List a directory, `limit` names after the name `after`; for a segment, only its own name."""
         only(request, "after", "limit")
-        path, after = _name(request), parameter(request, "after") or ""
+        path, after = _name(request), name_after(request, "after")
         limit = number(request, "limit", MOST_NAMES) or MOST_NAMES
 
         def page() -> dict[str, Any]:
@@ -71,9 +70,7 @@ class Resources:
                 entry = directories.must_find(txn, path)
                 above = path if entry.kind is EntryKind.DIRECTORY else path.rpartition("/")[0]
                 rows: list[dict[str, Any]] = []
-                for item in stat.listing(txn, path):
-                    if item.name <= after:
-                        continue
+                for item in stat.listing(txn, path, after=after):
                     if len(rows) == limit:
                         return {"path": above, "names": rows, "next": rows[-1]["name"]}
                     rows.append(describe.listed(item.name, item))
@@ -284,10 +281,7 @@ class Resources:
         return {"path": path, "policy": shown}
 
     def _status(self) -> dict[str, Any]:
-        store = self._store
-        report = store_status(store.metadata, store.files, store.paths.holder, store.path, store.owner_watch.ask())
-        floor_bytes = store.settings.write.free_space_floor_bytes
-        return describe.store_status(report, problems_of(report, floor_bytes=floor_bytes, now_ms=store.clock.now_ms()))
+        return health_of(self._store, self._store.owner_watch.ask()).data()
 
     def _why_not_ready(self) -> list[str]:
         store = self._store

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tierfs.app.mount_activity import CacheRow, Rate, frame
 from tierfs.base.words.types import MIB
-from tierfs.faces.cli.drawing.top import ORDERS, CacheRow, Rate, draw, frame
+from tierfs.faces.cli.drawing.top import ORDERS, draw
 from tierfs.faces.cli.drawing.top_view import View, sparkline
 
 

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.app import describe
+from tierfs.app.segment_map import runs
 from tierfs.app.store import Store
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import ChunkState, EntryKind, SegmentKind, Tier
-from tierfs.engine.metadata import chains, directories, policies
-from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
+from tierfs.base.words.types import EntryKind, SegmentKind, Tier
+from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata.records import SegmentRecord, TierState
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.endangered import UnreachablePlace, unreachable_of
 from tierfs.engine.segments.stat import SegmentStat
 from tierfs.faces.cli import output
-from tierfs.faces.cli.drawing.map import BarRun, Mark, Row, draw, offset
+from tierfs.faces.cli.drawing.map import Row, draw, offset
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.paths import each, paths_argument
 from tierfs.faces.cli.session import Session
@@ -39,8 +40,6 @@ _REASONS_SHOWN = 5
 
 # Width without a terminal: fits into a mail and beside a pager's line numbers.
 _PIPE_COLUMNS = 72
-
-_MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 
 
 @command("info")
@@ -235,13 +234,4 @@ def _map_lines(txn: ReadTransaction, record: SegmentRecord) -> list[str]:
 def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
     # The cold tier is counted in objects, as a bucket lists them; a local chunk is one file.
     noun = "object" if tier is Tier.COLD else "chunk"
-    runs = (
-        BarRun(chunk.range, _mark(record, tier, chunk), chunk.object_id if tier is Tier.COLD else chunk.start_offset)
-        for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
-    )
-    return Row(tier.name.lower(), noun, record.tier_state(tier).count, runs)
-
-
-def _mark(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> Mark:
-    active = chunk.state is ChunkState.GOOD and describe.is_active(record, tier, chunk)
-    return Mark.ACTIVE if active else _MARKS_BY_STATE[chunk.state]
+    return Row(tier.name.lower(), noun, record.tier_state(tier).count, runs(txn, record, tier))

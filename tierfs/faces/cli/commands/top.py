@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
+from tierfs.app.mount_activity import frame
+from tierfs.app.mount_stats import read_stats
 from tierfs.app.setup.typed import only_mount
 from tierfs.faces.cli.drawing import live
-from tierfs.faces.cli.drawing.top import ORDERS, draw, frame
+from tierfs.faces.cli.drawing.top import ORDERS, draw
 from tierfs.faces.cli.drawing.top_view import View
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.mount_stats import read_stats
 from tierfs.faces.cli.parameter_types import Duration
 from tierfs.faces.cli.session import Session
 

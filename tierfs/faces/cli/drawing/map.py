@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from enum import IntEnum
 from itertools import pairwise
 
+from tierfs.app.segment_map import Bar, BarRun, Mark
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange
 from tierfs.faces.cli import output
@@ -22,56 +22,8 @@ _STEPS = (4, 2, 1)
 # Glyphs, indexed by mark.
 _GLYPHS = " █▒?x"
 
-
-class Mark(IntEnum):
-    """Content of a cell. The greatest mark wins in a cell of several runs."""
-
-    NOTHING = 0
-    GOOD = 1
-    ACTIVE = 2
-    SUSPECT = 3
-    LOST = 4
-
-
 # Marks that are explained beside the bar.
 _WORDED = (Mark.ACTIVE, Mark.SUSPECT, Mark.LOST)
-
-
-@dataclass(frozen=True, slots=True)
-class BarRun:
-    """A run of bytes with one mark."""
-
-    range: ByteRange
-    mark: Mark
-    owner: int = 0
-    """Identifies the counted thing (`Row.noun`) that the run belongs to."""
-
-
-class Bar:
-    """The cells of one tier; runs are painted in any order."""
-
-    def __init__(self, window: ByteRange, cells: int) -> None:
-        self._window = window
-        self._cells = [Mark.NOTHING] * cells
-
-    def paint(self, run: BarRun) -> None:
-        """Mark every cell that contains a byte of the run, to keep the smallest run visible."""
-        visible = run.range.intersect(self._window)
-        if not visible:
-            return
-        count, length, origin = len(self._cells), self._window.length_bytes, self._window.start
-        first = (visible.start - origin) * count // length
-        end = -(-(visible.end - origin) * count // length)
-        for cell in range(first, end):
-            self._cells[cell] = max(self._cells[cell], run.mark)
-
-    @property
-    def marks(self) -> frozenset[Mark]:
-        """The visible marks."""
-        return frozenset(self._cells)
-
-    def __str__(self) -> str:
-        return "".join(_GLYPHS[mark] for mark in self._cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +48,8 @@ def draw(window: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
         for run in row.runs:
             bar.paint(run)
             owners.add(run.owner)
-        bars.append(f"{row.label:<{indent}}{bar}{_GAP}{_note(row, len(owners), bar.marks)}")
+        glyphs = "".join(_GLYPHS[mark] for mark in bar.cells)
+        bars.append(f"{row.label:<{indent}}{glyphs}{_GAP}{_note(row, len(owners), bar.marks)}")
     return [*(" " * indent + line for line in scale(window, cells)), *bars]
 
 

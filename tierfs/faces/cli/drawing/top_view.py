@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from tierfs.app.mount_activity import Frame
 from tierfs.faces.cli import output
-from tierfs.faces.cli.drawing.top import ORDERS, Frame, draw
+from tierfs.faces.cli.drawing.top import ORDERS, draw
 
 _SORT, _PAUSE = (b"s", b"S"), (b"p", b"P", b" ")
 

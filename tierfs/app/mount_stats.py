@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.mounts import asked
+from tierfs.base.words import units
 from tierfs.base.words.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
-from tierfs.faces.cli import output
 
-if TYPE_CHECKING:
-    from tierfs.faces.cli.drawing.top import Stats
+# One document of `.tierfs/stats`; its keys are in docs/monitoring.md.
+Stats = Mapping[str, Any]
 
 _STATS = Path(".tierfs/stats")
 # Version of the document that this tierfs understands.
@@ -34,7 +35,7 @@ class WaitingMount:
     def __str__(self) -> str:
         if not self.reads:
             return f"reads at {printable(self.mount)} are refused: {self.refused}"
-        reads = output.count(self.reads, "read")
+        reads = units.count(self.reads, "read")
         return f"{reads} at {printable(self.mount)}, up to {self.longest_s:.0f} s: {self.why}"
 
 
