@@ -101,14 +101,19 @@ def ledger(store: Store, txn: ReadTransaction, name: str) -> dict[str, Any]:
 def chunks(txn: ReadTransaction, record: SegmentRecord) -> Iterator[dict[str, Any]]:
     """Yield the chunks of a segment, tier by tier, in the order of offsets."""
     for tier in Tier:
-        for chunk in chains.chunks(txn, record.id, tier, record.start_offset):
-            yield {
-                "tier": plain(tier),
-                **fields(chunk, "start=start_offset end=end_offset"),
-                "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
-                **fields(chunk, "object_offset state"),
-                "active": is_active(record, tier, chunk),
-            }
+        yield from chunks_of(txn, record, tier, record.start_offset)
+
+
+def chunks_of(txn: ReadTransaction, record: SegmentRecord, tier: Tier, start: int) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of one tier from the one that has an offset on, in the order of offsets."""
+    for chunk in chains.chunks(txn, record.id, tier, start):
+        yield {
+            "tier": plain(tier),
+            **fields(chunk, "start=start_offset end=end_offset"),
+            "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
+            **fields(chunk, "object_offset state"),
+            "active": is_active(record, tier, chunk),
+        }
 
 
 def chunk_map(store: Store, txn: ReadTransaction, name: str, record: SegmentRecord) -> dict[str, Any]:

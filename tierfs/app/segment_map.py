@@ -71,6 +71,22 @@ def runs(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Iterator[Ba
         yield _run(record, tier, chunk)
 
 
+def bar_of(txn: ReadTransaction, record: SegmentRecord, tier: Tier, cells: int, most_chunks: int) -> Bar:
+    """Return the bar of one tier; of more chunks than `most_chunks`, only the one at the start of each cell is read."""
+    bar = Bar(record.range, cells)
+    if record.tier_state(tier).count <= most_chunks:
+        for run in runs(txn, record, tier):
+            bar.paint(run)
+        return bar
+    for cell in range(cells):
+        offset = record.start_offset + record.range.length_bytes * cell // cells
+        chunk = chains.chunk_at(txn, record.id, tier, offset)
+        if chunk is not None and chunk.end_offset > offset:
+            run = _run(record, tier, chunk)
+            bar.paint(BarRun(ByteRange(offset, offset + 1), run.mark, run.owner))
+    return bar
+
+
 def _run(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> BarRun:
     owner = chunk.object_id if tier is Tier.COLD else chunk.start_offset
     return BarRun(chunk.range, _mark(record, tier, chunk), owner)

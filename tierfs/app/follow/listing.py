@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tierfs.app.browse import Page, page_of
 from tierfs.app.follow import files
 from tierfs.app.store import Store
+from tierfs.base.system.mounts import asked
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.followed_range import FollowedRange
 
@@ -43,6 +45,20 @@ def states(store: Store, below: str = "") -> Iterator[LogState]:
     for segment, ranges in rows:
         if segment.startswith(prefix) and (newest := followed.newest_file(ranges)) is not None:
             yield _state(segment, newest, ranges, store.clock.now_ms())
+
+
+def state_page(store: Store, after: str, most: int) -> Page[LogState] | None:
+    """Return logs after a segment, by directory; None if their files do not answer within seconds, as on a lost NFS."""
+    with store.metadata.read() as txn:
+        page = page_of(followed.streams(txn, after=after), most, lambda row: row[0])
+    now_ms = store.clock.now_ms()
+
+    def look() -> list[LogState]:
+        newest = ((segment, followed.newest_file(ranges), ranges) for segment, ranges in page.rows)
+        return [_state(segment, file, ranges, now_ms) for segment, file, ranges in newest if file is not None]
+
+    rows = asked(look)
+    return None if rows is None else Page(rows, page.next)
 
 
 def _state(segment: str, newest: FollowedRange, ranges: tuple[FollowedRange, ...], now_ms: int) -> LogState:

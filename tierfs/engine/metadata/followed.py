@@ -29,6 +29,9 @@ GAP_KEPT_MS = 7 * 24 * 3600 * 1000
 
 _END = b"\0"
 
+# Sorts after every row of a stream, after its prefix.
+_AFTER_ROWS = tables.u64(tables.MAX_U64) + b"\0"
+
 # Before the keys of ranges with a gap, so that they are found without a look at the others; and of sources. No
 # directory has such an id.
 _OF_GAPS = tables.u64(tables.MAX_U64)
@@ -177,12 +180,16 @@ def _is_same(row: FollowedSource, source: FollowedSource) -> bool:
     return (row.directory_id, row.path, row.below) == (source.directory_id, source.path, source.below)
 
 
-def streams(txn: ReadTransaction) -> Iterator[tuple[str, tuple[FollowedRange, ...]]]:
-    """Yield the name of each stream that has rows, with these; the segments of that name may be gone.
+def streams(txn: ReadTransaction, *, after: str = "") -> Iterator[tuple[str, tuple[FollowedRange, ...]]]:
+    """Yield the name of each stream that has rows, by directory, with these; the segments of that name may be gone.
 
-    Rows of a directory that was removed are left out: no name leads to them.
+    `after`: begin after this stream; with the first one if its directory is gone. Rows of a directory that was removed
+    are left out: no name leads to them.
     """
-    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name))
+    above, _, stream = after.rpartition("/")
+    directory = directories.find(txn, above) if after else None
+    start = b"" if directory is None else _prefix(directory.id, stream) + _AFTER_ROWS
+    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name, start))
     for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
         if (name := _name_of(txn, prefix)) is not None:
             yield name, tuple(FOLLOWED.codec.decode(data) for _, data in rows)

@@ -90,14 +90,14 @@ def find(txn: ReadTransaction, name: str, *, held: bool = False) -> tuple[Segmen
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.LEDGER:
         raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy=f"tierfs cat {names.printable(name)}")
-    return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn, held=held))
+    return segment, described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn, held=held))
 
 
 def below(txn: ReadTransaction, path: str, *, held: bool = False) -> Iterator[LedgerDescription]:
     """Yield every ledger at or below a path, in the order of names; `held`: as in `find`. Raises NotFound."""
     in_progress = positions.being_offloaded(txn, held=held)
     for name, segment in records_below(txn, path):
-        yield _described(txn, name, segment, in_progress)
+        yield described(txn, name, segment, in_progress)
 
 
 def records_below(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
@@ -115,9 +115,10 @@ def require_below(txn: ReadTransaction, path: str) -> list[tuple[str, SegmentRec
     return ledgers
 
 
-def _described(
+def described(
     txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]
 ) -> LedgerDescription:
+    """Describe a ledger; `in_progress`: see positions.being_offloaded."""
     *above, last = names.split(name)
     count = entries.count(txn, segment.id)
     ledger_id = names.ledger_id(last)

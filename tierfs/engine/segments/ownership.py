@@ -139,5 +139,6 @@ def own_writer_conflict(segment: SegmentRecord) -> Conflict:
 
 
 def _this_process(now_ms: int) -> WriterInfo:
-    command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:_COMMAND_CHARACTERS]
+    # Arguments are bytes: of a path that is not valid UTF-8, the record can only keep what people see.
+    command = names.printable(" ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]))[:_COMMAND_CHARACTERS]
     return WriterInfo(pid=os.getpid(), host=os.uname().nodename, command=command, since_ms=now_ms)

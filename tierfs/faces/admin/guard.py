@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tierfs.faces.admin.dashboard.paths import Access, access_of, login
+from tierfs.faces.admin.dashboard.sessions import Sessions
+
 _BEARER = "bearer"
+
+# Names that lead to a page on the Unix socket: through a port of ssh, and what programs write there. The DNS of a
+# stranger has none of them.
+_OF_SOCKET = frozenset({"localhost", "127.0.0.1", "[::1]", "tierfs"})
 
 # An authority without userinfo: RFC 9110, section 4.2.4, and RFC 3986, section 3.2.
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]{0,5})?")
@@ -26,7 +33,9 @@ class Admission:
     token: str | None = None
     """The bearer token; None on a Unix socket, where the kernel tells who asks."""
     hosts: frozenset[str] | None = None
-    """Names, without a port, that `Host` may have; None: any."""
+    """Names, without a port, that `Host` may have; None: any, for pages those of this machine."""
+    sessions: Sessions | None = None
+    """Of browsers, which log in with the token; None on a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +49,69 @@ class Refusal:
 
 
 def refusal(
-    admission: Admission, headers: Iterable[tuple[bytes, bytes]], raw_path: bytes, target: bytes = b"/"
+    admission: Admission,
+    headers: Iterable[tuple[bytes, bytes]],
+    raw_path: bytes,
+    target: bytes = b"/",
+    method: str = "GET",
 ) -> Refusal | None:
     """Return why a request is refused; None where it is not. `target` is that of its first line."""
     held: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         held.setdefault(name, []).append(value)
-    if b"origin" in held:  # a browser, of a page that someone looks at; there is no CORS
+    path = _decoded(raw_path)
+    access = Access.API if path is None else access_of(path)
+    if b"origin" in held and not (access is Access.FORM and method == "POST" and _is_own(held)):
+        # A browser, of a page that someone looks at; there is no CORS.
         return Refusal(403, "PermissionDenied", "requests of web pages are refused")
     host = _host_of(held.get(b"host", []), target)
     if host is None:  # RFC 9112, section 3.2
         return Refusal(400, "InvalidRequest", "a request needs exactly one Host, like localhost:9160")
-    if admission.hosts is not None and host not in admission.hosts:
+    hosts = _OF_SOCKET if admission.hosts is None and access is not Access.API else admission.hosts
+    if hosts is not None and host not in hosts:
         # A name that a stranger's DNS points here, from a browser (DNS rebinding).
         return Refusal(421, "PermissionDenied", "this server does not serve this Host")
-    if admission.token is not None and not _is_token(held.get(b"authorization", []), admission.token):
-        challenge = ((b"www-authenticate", b'Bearer realm="tierfs"'),)
-        return Refusal(401, "PermissionDenied", "the bearer token is missing or wrong", challenge)
+    refused = _unauthenticated(admission, held, access, target, method)
+    if refused is not None:
+        return refused
     if b"#" in target:  # the name would end there, and be another segment's
         return Refusal(400, "InvalidRequest", "the target has a #; write it as %23 in a name")
-    try:
-        unquote_to_bytes(raw_path).decode()
-    except UnicodeDecodeError:
+    if path is None:
         return Refusal(400, "InvalidRequest", "the path is not valid UTF-8")
     return None
+
+
+def _unauthenticated(
+    admission: Admission, held: Mapping[bytes, list[bytes]], access: Access, target: bytes, method: str
+) -> Refusal | None:
+    """Return why a request without a right token is refused; a session opens pages, and without one a login does."""
+    if admission.token is None or access in (Access.FORM, Access.ASSET):
+        return None
+    if _is_token(held.get(b"authorization", []), admission.token):
+        return None
+    if access is Access.PAGE and admission.sessions is not None and method in ("GET", "HEAD"):
+        if admission.sessions.is_open(held.get(b"cookie", [])):
+            return None
+        return Refusal(303, "PermissionDenied", "log in first", ((b"location", login(target).encode("ascii")),))
+    challenge = ((b"www-authenticate", b'Bearer realm="tierfs"'),)
+    return Refusal(401, "PermissionDenied", "the bearer token is missing or wrong", challenge)
+
+
+def _decoded(raw_path: bytes) -> str | None:
+    """Return a path as the router sees it; None if it is not valid UTF-8."""
+    try:
+        return unquote_to_bytes(raw_path).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_own(held: Mapping[bytes, list[bytes]]) -> bool:
+    """Return whether the page that sends a form is one of this server: its origin is the host of the request."""
+    origins, hosts = held[b"origin"], held.get(b"host", [])
+    if len(origins) != 1 or len(hosts) != 1:
+        return False
+    scheme, _, authority = origins[0].partition(b"://")
+    return scheme in (b"http", b"https") and authority.lower() == hosts[0].lower()
 
 
 def _host_of(values: list[bytes], target: bytes) -> str | None:
@@ -94,7 +142,7 @@ def guarded(app: ASGIApp, answer: Callable[[Refusal], ASGIApp]) -> ASGIApp:
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
-        refused = refusal(state["admission"], scope["headers"], scope["raw_path"], state["target"])
+        refused = refusal(state["admission"], scope["headers"], scope["raw_path"], state["target"], scope["method"])
         await (app if refused is None else answer(refused))(scope, receive, send)
 
     return guard

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from tierfs.app import store as app
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.base.options.config import AdminSettings
 from tierfs.base.system import daemon_log, guards, os_errors, osio, processes, service_manager
@@ -28,6 +29,9 @@ from tierfs.base.words.errors import InvalidRequest, PermissionDenied, Unavailab
 from tierfs.base.words.names import printable
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
+from tierfs.faces.admin.dashboard.pages import Dashboard
+from tierfs.faces.admin.dashboard.sessions import Sessions
+from tierfs.faces.admin.dashboard.views import Views
 from tierfs.faces.admin.guard import Admission
 from tierfs.faces.admin.offloads import Offloads
 from tierfs.faces.admin.protocol import BoundedProtocol
@@ -84,13 +88,14 @@ async def serve(connection: Connection, announce: Callable[[], None]) -> None:
         bodies = Bodies(settings.bodies_bytes, settings.body_bytes)
         resources = Resources(face, store, appends, offloads, bodies)
         for_pulsar = PulsarResources(store, offloads, bodies, resources.in_thread)
+        dashboard = Dashboard(Views(store, offloads), bodies)
         resources.sample_metrics()
         try:
             with _unix_socket(store.paths.admin_socket) as unix:
-                async with _Serving(application(resources, for_pulsar), settings) as serving:
+                async with _Serving(application(resources, for_pulsar, dashboard), settings) as serving:
                     await serving.listen(unix, Admission(), peers_uid=os.geteuid())
                     if settings.listen:
-                        await _listen_tcp(serving, store.paths.root, settings)
+                        await _listen_tcp(serving, store, settings)
                     ended = _told_to_end(store.reload)  # who is told that we serve may end us at once
                     announce()
                     await _alive_until(ended)
@@ -244,7 +249,8 @@ def _unix_socket(path: Path) -> Iterator[socket.socket]:
             path.unlink()
 
 
-async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) -> None:
+async def _listen_tcp(serving: _Serving, store: app.Store, settings: AdminSettings) -> None:
+    root = store.paths.root
     host, port = parse_address("admin.listen", settings.listen, _EXAMPLE)
     loopback = is_loopback(host)
     tls = _tls(root, settings)
@@ -266,7 +272,10 @@ async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) ->
     names = {host.lower(), f"[{host.lower()}]", *settings.names.lower().split()}
     if loopback:
         names |= {"localhost", "127.0.0.1", "[::1]"}
-    await serving.listen(sock, Admission(_token(root / settings.token), frozenset(names)), tls)
+    token = _token(root / settings.token)
+    with store.metadata.read() as txn:
+        sessions = Sessions(token, txn.store.store_id, store.clock, secure=tls is not None)
+    await serving.listen(sock, Admission(token, frozenset(names), sessions), tls)
 
 
 def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:

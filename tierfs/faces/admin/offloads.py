@@ -119,6 +119,11 @@ class Offloads:
         with self._lock:
             return [run for run in self._runs.values() if run.state is OffloadRunState.RUNNING]
 
+    def newest(self, most: int) -> list[OffloadRun]:
+        """Return the last ones of their paths, at most `most`, the newest first."""
+        with self._lock:
+            return sorted(self._runs.values(), key=lambda run: -run.begun_ms)[:most]
+
     def close(self) -> None:
         """Begin no further one, and wait for the end of those that run here; a holder goes on with its own."""
         self._threads.shutdown(cancel_futures=True)

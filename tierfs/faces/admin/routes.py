@@ -13,6 +13,8 @@ from tierfs.base.words.errors import unexpected
 from tierfs.base.words.names import printable
 from tierfs.faces.admin import openapi
 from tierfs.faces.admin.answers import answer, error_answer, refused
+from tierfs.faces.admin.dashboard.pages import Dashboard
+from tierfs.faces.admin.dashboard.paths import Access, access_of
 from tierfs.faces.admin.guard import guarded
 from tierfs.faces.admin.pulsar import served as pulsar
 from tierfs.faces.admin.pulsar.served import PulsarResources
@@ -65,7 +67,7 @@ OPERATIONS = (
 )
 
 
-def application(resources: Resources, for_pulsar: PulsarResources) -> ASGIApp:
+def application(resources: Resources, for_pulsar: PulsarResources, dashboard: Dashboard) -> ASGIApp:
     """Return the application, behind the guard.
 
     Starlette has the requests and the answers. Its router and its layers around a handler take as long as everything
@@ -88,6 +90,8 @@ def application(resources: Resources, for_pulsar: PulsarResources) -> ASGIApp:
         handler = methods.get(scope["method"])
         if scope["path"].startswith(pulsar.PREFIX):
             response = await for_pulsar.respond(Request(scope, receive))
+        elif access_of(scope["path"]) is not Access.API:
+            response = await dashboard.respond(Request(scope, receive))
         elif handler is None:
             response = _unknown(scope["method"], methods)
         else:
