@@ -51,7 +51,8 @@ GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4"]
 SFTP = [*FSSPEC, "asyncssh>=2.22,<3"]
 
 # uvicorn speaks HTTP with httptools, which tierfs needs anyway.
-ADMIN = ["starlette>=0.49.1,<2", "uvicorn>=0.34,<1", "anyio>=4.8,<5"]
+# Before 3.1.6, a template could get out of its sandbox (CVE-2025-27516); markupsafe comes with it.
+ADMIN = ["starlette>=0.49.1,<2", "uvicorn>=0.34,<1", "anyio>=4.8,<5", "jinja2>=3.1.6,<4"]
 
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
@@ -117,6 +118,7 @@ setup(
         "tierfs.base.options": ["store.toml"],
         "tierfs.engine.metadata": ["records.proto", "*.pyi"],
         "tierfs.engine.ledger": ["*.proto", "*.pyi"],
+        "tierfs.faces.admin.dashboard": ["templates/*.html", "assets/*.css", "assets/*.js", "assets/*.svg"],
     },
     data_files=[*MAN_PAGES, *SYSTEMD],
     install_requires=INSTALL_REQUIRES,

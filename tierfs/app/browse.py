@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
+from tierfs.base.options import policy
 from tierfs.base.words import names
 from tierfs.base.words.types import SegmentId, SegmentKind
 from tierfs.engine.metadata import directories, tables
@@ -35,6 +36,7 @@ class PolicyPlace:
 
     path: str
     settings: Mapping[str, str]
+    """As `tierfs config` writes them."""
 
 
 def page_of(rows: Iterator[T], most: int, key: Callable[[T], str]) -> Page[T]:
@@ -60,12 +62,19 @@ def ledger_page(txn: ReadTransaction, after: int, most: int, *, held: bool) -> P
 def policy_page(txn: ReadTransaction, after: int, most: int) -> Page[PolicyPlace]:
     """Return the places that set policies, in the order of their ids, after one."""
     rows = (
-        (record.target_id, PolicyPlace(path, dict(record.settings)))
+        (
+            record.target_id,
+            PolicyPlace(path, {key: _formatted(key, text) for key, text in sorted(record.settings.items())}),
+        )
         for _, record in txn.scan(POLICIES, tables.u64(after + 1))
         if record.settings and (path := _path_of(txn, record.target_id)) is not None
     )
     page = page_of(rows, most, lambda row: str(row[0]))
     return Page([place for _, place in page.rows], page.next)
+
+
+def _formatted(key: str, stored: str) -> str:
+    return policy.format(key, policy.from_stored(key, stored))
 
 
 def _path_of(txn: ReadTransaction, target_id: int) -> str | None:

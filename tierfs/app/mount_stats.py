@@ -42,7 +42,8 @@ class WaitingMount:
 def read_stats(point: Path) -> Stats:
     """Return the mount's current statistics.
 
-    Raises NotFound if there is no mount, Unavailable if it does not answer, Conflict for another version's document.
+    Raises NotFound if there is no mount, Unavailable if it does not answer, Conflict for another version's document,
+    PermissionDenied for another user's mount.
     """
     try:
         stats = json.loads((point / _STATS).read_bytes())

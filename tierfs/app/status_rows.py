@@ -88,20 +88,20 @@ def cold_work_rows(report: StoreStatus) -> list[Row]:
 
 def holder_rows(report: StoreStatus) -> list[Row]:
     """Return the process that does the background work, and what it repeats and will delete."""
-    found = [("background work", str(report.holder or _NO_HOLDER))]
+    shown = [("background work", str(report.holder or _NO_HOLDER))]
     trash = report.trash
     if trash.removals:
         due = clock_time(trash.next_due_ms)
-        found.append(("trash", f"{units.count(trash.segments, 'segment')}, {tiers(trash)}; next deletion {due}"))
+        shown.append(("trash", f"{units.count(trash.segments, 'segment')}, {tiers(trash)}; next deletion {due}"))
     if report.next_expiry_ms:
-        found.append(("next expiry", f"{clock_time(report.next_expiry_ms)}, by retention_age"))
+        shown.append(("next expiry", f"{clock_time(report.next_expiry_ms)}, by retention_age"))
     if report.overdue_bytes:
         overdue = f"{units.size(report.overdue_bytes)} kept after their retention: {report.overdue_reason}"
-        found.append(("overdue", overdue))
-    found += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
-    found += [("follows", _follow(each, held=report.holder is not None)) for each in report.follows]
-    found += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_GAPS:]]
-    return found
+        shown.append(("overdue", overdue))
+    shown += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
+    shown += [("follows", _follow(each, held=report.holder is not None)) for each in report.follows]
+    shown += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_GAPS:]]
+    return shown
 
 
 def mount_rows(seen: StoreHealth) -> list[Row]:

@@ -101,7 +101,7 @@ def test_headers_decide_who_is_let_in() -> None:
             wanted = 421 if host == b"evil.example" and target[:1] == b"/" else status
             assert (None if refused is None else refused.status) == wanted, (host, target)
     on_socket = Admission()
-    assert refusal(on_socket, [(b"host", b"anything")], b"/") is None
+    assert refusal(on_socket, [(b"host", b"anything")], b"/v1/status") is None
     for headers, path, status in (
         ([], b"/", 400),
         ([(b"host", b"x"), (b"origin", b"null")], b"/", 403),

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tierfs.faces.admin.dashboard.paths import Access, access_of, login
-from tierfs.faces.admin.dashboard.sessions import Sessions
+from tierfs.faces.admin.dashboard.sessions import LoginSessions
 
 _BEARER = "bearer"
 
@@ -34,7 +34,7 @@ class Admission:
     """The bearer token; None on a Unix socket, where the kernel tells who asks."""
     hosts: frozenset[str] | None = None
     """Names, without a port, that `Host` may have; None: any, for pages those of this machine."""
-    sessions: Sessions | None = None
+    sessions: LoginSessions | None = None
     """Of browsers, which log in with the token; None on a Unix socket."""
 
 

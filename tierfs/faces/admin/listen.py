@@ -30,7 +30,7 @@ from tierfs.base.words.names import printable
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
 from tierfs.faces.admin.dashboard.pages import Dashboard
-from tierfs.faces.admin.dashboard.sessions import Sessions
+from tierfs.faces.admin.dashboard.sessions import LoginSessions
 from tierfs.faces.admin.dashboard.views import Views
 from tierfs.faces.admin.guard import Admission
 from tierfs.faces.admin.offloads import Offloads
@@ -274,7 +274,7 @@ async def _listen_tcp(serving: _Serving, store: app.Store, settings: AdminSettin
         names |= {"localhost", "127.0.0.1", "[::1]"}
     token = _token(root / settings.token)
     with store.metadata.read() as txn:
-        sessions = Sessions(token, txn.store.store_id, store.clock, secure=tls is not None)
+        sessions = LoginSessions(token, txn.store.store_id, store.clock, secure=tls is not None)
     await serving.listen(sock, Admission(token, frozenset(names), sessions), tls)
 
 

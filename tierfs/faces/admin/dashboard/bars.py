@@ -82,11 +82,11 @@ def disk_bar(disk: DiskBytes, limits: DiskView, floor_bytes: int) -> DiskBar:
 
 def map_rects(cells: Iterable[Mark]) -> list[Rect]:
     """Return the cells of a map as rectangles, a cell a unit; a cell without bytes has none."""
-    found: list[Rect] = []
+    rects: list[Rect] = []
     at = 0
     for mark, run in groupby(cells):
         length = sum(1 for _ in run)
         if mark is not Mark.NOTHING:
-            found.append(Rect(at, length, mark.name.lower()))
+            rects.append(Rect(at, length, mark.name.lower()))
         at += length
-    return found
+    return rects

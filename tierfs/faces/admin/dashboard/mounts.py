@@ -37,7 +37,7 @@ class MountView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _SeenStats:
     at_s: float
     stats: Stats
     activity: Frame
@@ -49,15 +49,15 @@ class Mounts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, _SeenStats] = {}
 
     def look(self, seen: StoreHealth) -> list[MountView]:
         """Return the mounts that answer; their rates are those since the last look, at first since they began."""
         with self._lock:
             alive = seen.points(MountState.ALIVE)
             self._looks = {point: look for point, look in self._looks.items() if point in alive}
-            found = [view for point in alive if (view := self._look(point)) is not None]
-        return sorted(found, key=lambda view: view.point)
+            views = [view for point in alive if (view := self._look(point)) is not None]
+        return sorted(views, key=lambda view: view.point)
 
     def _look(self, point: str) -> MountView | None:
         last = self._looks.get(point)
@@ -66,7 +66,7 @@ class Mounts:
             if stats is None:
                 return None
             before: Stats = {"uptime_s": 0.0} if last is None else last.stats
-            last = self._looks[point] = _Look(self._clock.monotonic_s(), stats, frame(before, stats))
+            last = self._looks[point] = _SeenStats(self._clock.monotonic_s(), stats, frame(before, stats))
         calls = (ColdCalls(verb, **row) for verb, row in sorted(last.stats["storage"].items()))
         return MountView(point, last.activity, tuple(calls))
 

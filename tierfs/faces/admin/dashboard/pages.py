@@ -18,7 +18,7 @@ from tierfs.base.words.names import printable
 from tierfs.faces.admin.answers import Refused, error_answer, name_after, number, only, parameter, status_of
 from tierfs.faces.admin.bodies import Bodies
 from tierfs.faces.admin.dashboard import paths, rendering
-from tierfs.faces.admin.dashboard.sessions import Sessions
+from tierfs.faces.admin.dashboard.sessions import LoginSessions
 from tierfs.faces.admin.dashboard.views import Views
 
 # Pages that are made at once. They wait for mounts, and must not keep the threads of the API (a guess).
@@ -131,9 +131,9 @@ class Dashboard:
         return await to_thread.run_sync(work, limiter=self._threads)
 
 
-def sessions_of(request: Request) -> Sessions | None:
+def sessions_of(request: Request) -> LoginSessions | None:
     """Return the sessions of the listener of a request; None on the socket, which needs none."""
-    sessions: Sessions | None = request.scope["state"]["admission"].sessions
+    sessions: LoginSessions | None = request.scope["state"]["admission"].sessions
     return sessions
 
 

@@ -56,7 +56,7 @@ def page(template: str, status: int = 200, **shown: Any) -> Response:
 
 def render(template: str, **shown: Any) -> str:
     """Return the HTML of a page."""
-    return _environment().get_template(template).render(shown)
+    return environment().get_template(template).render(shown)
 
 
 def error_page(error: TierfsError, status: int, **shown: Any) -> Response:
@@ -66,8 +66,8 @@ def error_page(error: TierfsError, status: int, **shown: Any) -> Response:
 
 def asset(path: str) -> Response | None:
     """Return a file of the pages; None for any other path."""
-    found = _assets().get(path.removeprefix(paths.ASSETS))
-    return None if found is None else Response(found[0], 200, HEADERS, found[1])
+    file = _assets().get(path.removeprefix(paths.ASSETS))
+    return None if file is None else Response(file[0], 200, HEADERS, file[1])
 
 
 @cache
@@ -76,7 +76,8 @@ def _assets() -> Mapping[str, tuple[bytes, str]]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the templates, which are read once. Raises MissingPackage without jinja2."""
     with extras.needed_by("the dashboard", "admin"):
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     made = Environment(

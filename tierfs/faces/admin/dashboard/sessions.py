@@ -21,7 +21,7 @@ _HOST_PREFIX = "__Host-"
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class LoginSessions:
     """The sessions of one listener."""
 
     token: str
@@ -37,7 +37,7 @@ class Sessions:
 
     def is_token(self, given: str) -> bool:
         """Return whether a text is the token, in constant time."""
-        return hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return hmac.compare_digest(given.strip().encode(errors="replace"), self.token.encode())
 
     def begun(self) -> str:
         """Return the `Set-Cookie` of a session that begins now."""
