@@ -64,7 +64,7 @@ class Rotated:
         self.numbers = [0] * self.count
         self._reopen()
         # More than a drill rotates, so that no line is deleted; logrotate looks for each of these names of each log.
-        options = f"rotate 500\n missingok\n su {os.getuid()} {os.getgid()}\n {MODES[self.mode]}\n"
+        options = f"rotate 60\n missingok\n su {os.getuid()} {os.getgid()}\n {MODES[self.mode]}\n"
         (self.root / "conf").write_text(f"{self.logs}/*.log {{\n {options}}}\n")
 
     @property

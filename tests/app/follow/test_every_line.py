@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,12 @@ from tierfs.engine.segments.writer import PlannedAppend, append_all
 
 STEPS = 120
 
+# Less than the longest write, so that a look takes several rounds.
+PIECE_BYTES = 150
+
+# Steps of the writer and of logrotate between two steps of a look.
+MOST_MEANWHILE = 8
+
 
 class Killed(BaseException):
     """The process ended between two of its instructions."""
@@ -40,13 +47,30 @@ class World:
         self.random = choice
         self.gaps = 0
         self.commits = 0
+        self.is_settling = False
         self._store: Store | None = None
         self._follower: LogFollower | None = None
         self._dies_after: int | None = None
         init_store(path / "store", clock=self.clock)
+        self._listdir = os.listdir
         monkeypatch.setattr(follower, "append_all", self._append_all)
+        monkeypatch.setattr(follower, "PIECE_BYTES", PIECE_BYTES)
+        monkeypatch.setattr(os, "listdir", self._list)
+
+    def _list(self, path: str) -> list[str]:
+        """List a directory, whose files may have changed since the last step of the look."""
+        if self.random.random() < 1 / 4:
+            self._meanwhile()
+        return self._listdir(path)
+
+    def _meanwhile(self) -> None:
+        for _ in range(0 if self.is_settling else self.random.randrange(MOST_MEANWHILE)):
+            self.random.choice((self.log.step, lambda: self.log.write(self.random.choice((1, 40)))))()
 
     def _append_all(self, appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:
+        """Append, during which the process may die and the log grow and be rotated."""
+        if self.random.random() < 1 / 4:
+            self._meanwhile()
         if self._dies_after == 0:
             raise Killed
         results = append_all(appends)
@@ -98,6 +122,7 @@ class World:
 
     def settle(self) -> None:
         """Let everything end, and the process look until it finds nothing more."""
+        self.is_settling = True
         self.log.finish()
         self.log.write(1)
         for _ in range(20):

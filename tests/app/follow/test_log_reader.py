@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,9 +83,58 @@ def test_a_look_during_a_rename_counts_for_nothing(tmp_path: Path, monkeypatch: 
             (tmp_path / "log").write_bytes(b"four\n")
         return seen
 
+    look(reader)
     monkeypatch.setattr(files, "look_at", look_and_shift)
+    assert reader.next(LIMIT, 0) is None
     assert b"".join(take_all(reader, now_s) for now_s in range(4)) == b"two\nthree\nfour\n"
     assert (tmp_path / "log.3").exists()
+    reader.close()
+
+
+def take(reader: LogReader, limit: int) -> bytes:
+    """Take the next lines alone, as a round of a follower does."""
+    lines = reader.next(limit, 0)
+    assert lines is not None
+    length = reader.ranges[-1].segment_end if reader.ranges else 0
+    reader.took(lines, ByteRange(length, length + len(lines.data)), 0)
+    return lines.data
+
+
+def copy_and_truncate(log: Path) -> None:
+    """Rotate a log as `copytruncate` does."""
+    if (first := log.with_name("log.1")).exists():
+        first.rename(log.with_name("log.2"))
+    first.write_bytes(log.read_bytes())
+    os.truncate(log, 0)
+
+
+def test_a_log_that_is_truncated_and_filled_again_between_two_reads_continues_in_its_copy(tmp_path: Path) -> None:
+    (log := tmp_path / "log").write_bytes(b"one\ntwo\n")
+    reader = LogReader(str(log), "log", EARLIER)
+    reader.reset((), 0)
+    look(reader)
+    assert take(reader, 4) == b"one\n"
+    copy_and_truncate(log)
+    log.write_bytes(b"three\nfour\n")
+    assert reader.next(LIMIT, 0) is None
+    assert b"".join(take_all(reader, now_s) for now_s in range(2)) == b"two\nthree\nfour\n"
+    reader.close()
+
+
+def test_a_log_that_is_truncated_and_filled_again_before_its_first_read_is_read_in_its_copy(tmp_path: Path) -> None:
+    (log := tmp_path / "log").write_bytes(b"one\n")
+    reader = LogReader(str(log), "log", EARLIER)
+    reader.reset((), 0)
+    assert take_all(reader) == b"one\n"
+    with log.open("ab") as file:
+        file.write(b"two\n")
+    copy_and_truncate(log)
+    log.write_bytes(b"three\n")
+    look(reader)
+    assert take(reader, LIMIT) == b"two\n"
+    copy_and_truncate(log)
+    log.write_bytes(b"tenth\n")
+    assert b"".join(take_all(reader, now_s) for now_s in range(3)) == b"three\ntenth\n"
     reader.close()
 
 

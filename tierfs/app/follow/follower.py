@@ -304,8 +304,16 @@ class LogFollower:
     # Reading and appending.
 
     def _append_due(self, now_s: float) -> None:
-        """Append what the due logs have, in rounds of bounded memory, until nothing is left."""
-        due = self._looked_at([each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s], now_s)
+        """Append what the due logs have, until nothing is left."""
+        due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
+        while due and not self._stop.is_set():
+            self._append_all(self._looked_at(due, now_s), now_s)
+            due = [each for each in due if each.reader.is_behind]
+            for each in due:
+                each.is_due = True
+
+    def _append_all(self, due: list[_Followed], now_s: float) -> None:
+        """Append what was seen of logs, in rounds of bounded memory."""
         while due and not self._stop.is_set():
             pieces: list[tuple[_Followed, NewLines]] = []
             size = 0

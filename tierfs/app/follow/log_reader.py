@@ -68,6 +68,8 @@ class LogReader:
         self._file: OpenFile | None = None
         self._head = b""
         self._reads: deque[PlannedRead] = deque()
+        self._is_old_plan = False
+        self._is_behind = False
         self._gap = ""
         self._lingering: list[_Lingering] = []
         self._seen: tuple[object, ...] = ()
@@ -93,6 +95,11 @@ class LogReader:
     def is_waiting(self) -> bool:
         """Whether it has to be looked at again soon though nothing changes: for the rest of a line, or a lost file."""
         return self.is_lost or self._partial is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it has read all that the last look can vouch for, and wants another one at once."""
+        return self._is_behind
 
     @property
     def is_lost(self) -> bool:
@@ -125,7 +132,7 @@ class LogReader:
         `next` looks at them again, with a later listing of the directory: if they differ, a rename may have hidden a
         file, and the looks count for nothing.
         """
-        self._first_names = None
+        self._first_names, self._is_behind = None, False
         here = files.look_at(self.path)
         if not self._reads and self._is_changed(here, now_s) and self._continued(here, now_s) is None:
             self._first_names = _names(self._present())
@@ -139,8 +146,16 @@ class LogReader:
             return None
         while self._reads:
             read = self._reads[0]
+            if self._is_old_plan and not read.start and read.file.path == self.path:
+                # It may have been copied and truncated since it was planned, and its first lines be in the copy.
+                self._look_again(now_s)
+                self._is_behind = True
+                return None
             try:
                 file = self._open(read.file, now_s)
+                if not self._is_continued(file, read):
+                    self._look_again(now_s)
+                    return None
                 piece = self._piece(file, read, limit, now_s)
             except Unreadable as exc:
                 self._pass(read, now_s, str(exc))
@@ -157,6 +172,7 @@ class LogReader:
         new = replace(piece.followed, segment_start=start, committed_ms=now_ms)
         self._ranges = followed.recent(followed.added(self._ranges, new), now_ms)
         self._gap, self._passed, self._partial, self._unread = "", "", None, None
+        self._is_old_plan = True
         if self._reads:
             self._reads[0] = replace(self._reads[0], start=new.file_end)
 
@@ -170,11 +186,18 @@ class LogReader:
             self._broken.add(read.file)
             self._unread, self._passed = None, f"after byte {read.start} of {read.file.path}: {why}"
 
+    def _look_again(self, now_s: float) -> None:
+        """Forget what was planned: the log's files have changed since."""
+        self._reads.clear()
+        self._seen = ()
+        self._lost_s = now_s if self._lost_s is None else self._lost_s
+
     def _refresh(self, now_s: float, *, patient: bool) -> bool:
         """Plan what to read; return whether there is anything."""
         here = files.look_at(self.path)
         if not self._is_changed(here, now_s):
             return False
+        self._is_old_plan = False
         seen, last = self._state(here), self._continued(here, now_s)
         self._is_by_name = here is None or last is None
         if here is not None and last is not None:
@@ -183,7 +206,7 @@ class LogReader:
             present, first = self._present(), self._first_names
             self._first_names = None
             if first is None or first != _names(present):
-                self._lost_s = now_s if self._lost_s is None else self._lost_s
+                self._look_again(now_s)
                 return False
             self._take(self._plan(present, now_s, patient=patient), present, now_s)
             seen = self._state(here)
@@ -292,6 +315,16 @@ class LogReader:
             self._lingering.append(_Lingering(self._file, now_s + LINGER_S))
         self._file, self._head = file, b""
         return file
+
+    def _is_continued(self, file: OpenFile, read: PlannedRead) -> bool:
+        """Return whether a file still has the bytes before a read; one that was truncated and filled again has others.
+
+        Between two reads of a log lines of other logs are appended, which may take any time.
+        """
+        before = self._ranges[-1] if self._ranges else None
+        if before is None or (before.device, before.inode, before.file_end) != (*file.identity, read.start):
+            return True
+        return files.compare(before, file) is Match.SAME
 
     def _piece(self, file: OpenFile, read: PlannedRead, limit: int, now_s: float) -> NewLines | None:
         """Return lines of a file from the start of a read on; None: there are no whole ones."""
