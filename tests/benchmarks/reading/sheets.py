@@ -80,8 +80,7 @@ SHEETS: Sequence[Sheet] = (
         "Random reads from S3",
         "Aligned blocks at random offsets for 2 s, opened with `POSIX_FADV_RANDOM`, every block compared; p50 in ms of "
         "one thread, reads per second (IOPS) of 16, and the ratio to presigned GETs of the same blocks (128 KiB for "
-        "4 KiB). "
-        "GeeseFS keeps half a GiB in memory: most of its blocks of 256 KiB never reach the server. Question 6.",
+        "4 KiB). Question 6.",
         (6,),
         "presigned GETs",
         drawn=(6,),
