@@ -22,6 +22,9 @@ Encryption = Literal["bucket", "AES256", "aws:kms", "aws:kms:dsse"]
 # S3's User Guide, "Categorizing your storage using tags": at most 10, no name twice, none that begins with aws:.
 _TAG = r"(?!aws:)[A-Za-z0-9_.:/+@%-]{1,128}=[A-Za-z0-9_.:/=+@%-]{0,256}"
 
+# A port is at most 65535.
+_PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+
 # Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains.
 Addressing = Literal["auto", "path", "virtual"]
 
@@ -82,8 +85,6 @@ StorageClass = Annotated[
         "a storage class with immediate access, like STANDARD_IA or GLACIER_IR: not GLACIER or DEEP_ARCHIVE",
     ),
 ]
-# A port is at most 65535.
-_PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 Address = Annotated[str, TextKind(rf"\S+:{_PORT}", "HOST:PORT, like 127.0.0.1:9160")]
 PortOrAddress = Annotated[
     str, TextKind(rf"(?:\S+:)?{_PORT}", "a port of this machine, or HOST:PORT, like 9150 or 127.0.0.1:9150")
