@@ -14,6 +14,7 @@ DEV_STAMP   := $(VENV)/dev.stamp
 FIRST_STAMP := $(VENV)/first.stamp
 SPARK_STAMP := $(VENV)/spark.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
+SITE_STAMP  := $(VENV)/site.stamp
 # JVMs of tests take Spark's classes from here and parse no jars.
 SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 # Jars of a real HDFS for tests, where Maven is there to fetch them.
@@ -62,7 +63,7 @@ MAN_PAGES := man
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man
 
-.PHONY: help setup man install-system wheel deb release hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man install-system wheel deb release site site-deps hooks first demo demo-s3 demo-spark test test-quick test-all mutants put-back world soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -92,8 +93,14 @@ deb: setup ## build dist/tierfs_*.deb of HEAD, with all that it needs in it
 	@mount_helpers/install-deps package
 	$(INSIDE) mount_helpers/package/build
 
-release: test-deps ## build dist/tierfs-*.whl and .tar.gz of HEAD, and check each in an environment of its own
+release: test-deps site ## build dist/tierfs-*.whl and .tar.gz of HEAD, and check each in an environment of its own
 	$(INSIDE) mount_helpers/release
+
+site-deps: setup
+	@$(MAKE) --no-print-directory $(SITE_STAMP)
+
+site: site-deps ## build the documents as a site in build/site: search without a server, every link checked
+	$(PYTHON) mount_helpers/site/build.py build/site
 
 hooks: ## let git check formatting and titles of commits in this clone
 	git config core.hooksPath .ci/hooks
@@ -113,6 +120,10 @@ $(SPARK_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/spark.txt
 
 $(BENCH_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/bench.txt
 	$(call install,bench)
+	@touch $@
+
+$(SITE_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/site.txt
+	$(call install,site)
 	@touch $@
 
 # All extras are resolved together first, so that the lists agree. uv has settings of its own for the index.
@@ -175,7 +186,7 @@ test-quick: dev-deps ## the engine's own tests, formats and tables
 # Limits of time of single tests are for a run of minutes: here they have many times the inputs.
 MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100)
 
-test-all: test-deps ## for hours, on the disk: every case on every server, 100 times the fuzzed inputs, a million steps
+test-all: test-deps site-deps ## for hours, on the disk: every case on every server, 100 times the fuzzed inputs, a million steps
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
 	$(INSIDE) $(PYTHON) -m tests.simulation --steps 1000000

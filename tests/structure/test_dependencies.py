@@ -76,7 +76,7 @@ def locked(name: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["runtime", "dev", "spark", "bench"])
+@pytest.mark.parametrize("name", ["runtime", "dev", "spark", "bench", "site"])
 def test_what_is_declared_is_locked_with_hashes(name: str) -> None:
     lines = locked(name)
     assert all(hashes for _, hashes in lines.values())
