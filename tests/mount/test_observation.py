@@ -40,6 +40,7 @@ KEYS = [
     "fetches",
     "link",
     "waiting",
+    "limits",
     "handles",
     "sessions",
     "segments_open",

@@ -28,6 +28,7 @@ from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.handle import ReadHandle
@@ -114,10 +115,10 @@ async def test_a_good_block_is_served_though_spans_fail_again_for_another_one_bu
         monkeypatch.setattr(reader._verified, "whole_chunk", lambda _: None)
         original, left = reader.fetcher.wait_for, [BlockDiffers("bad", ByteRange(3 * BLOCK, 4 * BLOCK))] * failures
 
-        async def wait_for(span: Span, wanted: ByteRange) -> None:
+        async def wait_for(span: Span, wanted: ByteRange, payer: Payer) -> None:
             if left:
                 raise left.pop()
-            await original(span, wanted)
+            await original(span, wanted, payer)
 
         monkeypatch.setattr(reader.fetcher, "wait_for", wait_for)
         if failures == 2:

@@ -286,7 +286,7 @@ async def test_time_in_which_the_process_did_not_run_is_no_silence_of_a_tier(
     store.append("s", b"bytes")
     async with reading(store) as (reader, handle):
         await wait_all_tasks_blocked()
-        with Patience(handle._view, ByteRange(0, 1), reader.waits):
+        with Patience(handle._view, ByteRange(0, 1), reader.waits, 0):
             mock_clock.jump(3600)
             await wait_all_tasks_blocked()
             assert (reader.waits.now.reads, warnings(caplog)) == (0, [])

@@ -35,6 +35,7 @@ from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.pipeline.reader.extents import Copy, Extent
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.local import LocalPath, LocalReader
@@ -152,9 +153,10 @@ def test_spans_of_an_object_share_no_byte() -> None:
     path.spans = SpanCache(BufferPool(16 * BLOCK))
     grid = checksums.pack([0] * 8)
     path.checksums = cast(Any, SimpleNamespace(grid=lambda _, wanted, length: Grid(wanted, grid)))
-    path.fetcher = cast(Any, SimpleNamespace(submit=lambda span, priority: None))
+    path.fetcher = cast(Any, SimpleNamespace(submit=lambda span, priority, payer: None, gate=None))
     placed = PlacedChunk(ChunkRecord(start_offset=0, length=8 * BLOCK, object_id=holder.id), holder)
-    made = [path.ask(placed, ByteRange(start * BLOCK, end * BLOCK), 0) for start, end in ((2, 4), (0, 3), (4, 8))]
+    ranges, payer = ((2, 4), (0, 3), (4, 8)), Payer(0, 0)
+    made = [path.ask(placed, ByteRange(start * BLOCK, end * BLOCK), 0, payer) for start, end in ranges]
     assert [(span.start // BLOCK, span.end // BLOCK) for span in made if span is not None] == [(2, 4), (0, 2), (4, 8)]
 
 

@@ -144,7 +144,15 @@ class CacheFiller:
             meter.total_items += len(missing)
             threads = store.settings.read.streams
             warmer = Warmer(
-                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, store.files, self._check
+                self._cache,
+                store.metadata,
+                store.storage_of,
+                store.metrics,
+                meter,
+                threads,
+                store.files,
+                self._check,
+                store.read_throttle,
             )
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes

@@ -11,6 +11,7 @@ from tierfs.app.mount_stats import WaitingMount, waiting_at
 from tierfs.app.store import Store
 from tierfs.base.system.mounts import MountState, state_of
 from tierfs.base.words.errors import TierfsError
+from tierfs.reading.spending import UserBudget
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.problems import problems_of
@@ -26,6 +27,8 @@ class StoreHealth:
     waiting: Sequence[WaitingMount]
     problems: Sequence[Problem]
     """Worst first."""
+    budgets: Sequence[UserBudget]
+    """The hourly budgets of users who have spent any of them."""
 
     def data(self) -> dict[str, Any]:
         """Return the status for programs."""
@@ -35,7 +38,10 @@ class StoreHealth:
             "silent_mounts": self.points(MountState.SILENT),
             "covered_mounts": self.points(MountState.COVERED),
         }
-        return describe.store_status(self.report, self.problems) | states | {"waiting": self.waiting}
+        return describe.store_status(self.report, self.problems) | states | {
+            "waiting": self.waiting,
+            "read_budgets": self.budgets,
+        }
 
     def points(self, wanted: MountState) -> list[str]:
         """Return the mount points of one state."""
@@ -51,11 +57,13 @@ def health_of(store: Store, unknown_owner: TierfsError | None) -> StoreHealth:
     mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
     alive = [point for point, state in mounts.items() if state is MountState.ALIVE]
     waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
+    budgets = store.read_budgets()
     problems = problems_of(
         report,
         floor_bytes=store.settings.write.free_space_floor_bytes,
         now_ms=store.clock.now_ms(),
         mounts=mounts,
         waiting=map(str, waiting),
+        budgets=budgets,
     )
-    return StoreHealth(report, mounts, waiting, problems)
+    return StoreHealth(report, mounts, waiting, problems, budgets)

@@ -76,7 +76,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
 
     async def on_reload() -> None:
         await reload(store, holder, threads)
-        reader.settings = store.settings.read
+        store.limit(reader)
 
     cache_directory = store.paths.cache(store.settings.read.cache_directory)
 

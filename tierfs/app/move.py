@@ -24,6 +24,7 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier
 from tierfs.engine.chunkstore import probe
+from tierfs.engine.chunkstore.paced import PacedStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -80,7 +81,8 @@ def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
                 store_mark.write_mark(bare, store_mark.mark_of(record))
             left.begin_moving(bare, left.of_place(before.record, 0, record.store_id, store.clock.now_ms()))
             place = place.probed(bare)
-            target = stack.enter_context(closing(place.shared(store.metrics, sweeps=False)))
+            shared = stack.enter_context(closing(place.shared(store.metrics, sweeps=False)))
+            target = PacedStorage(shared, store.pace)
             moving = _Moving(store, before.record.id, target, report, trace)
             try:
                 moving.copy()
@@ -130,7 +132,7 @@ class _Moving:
         self, store: Store, before: LocationId, target: ChunkStorage, report: OnProgress, trace: Trace
     ) -> None:
         self._store = store
-        self._origin = store.storage_of(before)
+        self._origin = PacedStorage(store.storage_of(before), store.pace)
         self._target = target
         self._location_id = before
         with store.metadata.read() as txn:

@@ -13,6 +13,7 @@ from tierfs.base.words.texts import clock_time, cold_place, tiers
 from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.segments.endangered import Endangered
+from tierfs.reading.spending import name_of, told
 from tierfs.upkeep.holder.status import (
     AdoptionStatus,
     BacklogStatus,
@@ -29,7 +30,7 @@ Row = tuple[str, str]
 _NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
 
 # Gaps that are shown, the newest.
-_MOST_GAPS = 20
+_MOST_ROWS = 20
 
 
 def rows(seen: StoreHealth) -> list[Row]:
@@ -100,7 +101,7 @@ def holder_rows(report: StoreStatus) -> list[Row]:
         shown.append(("overdue", overdue))
     shown += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
     shown += [("follows", _follow(each, held=report.holder is not None)) for each in report.follows]
-    shown += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_GAPS:]]
+    shown += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_ROWS:]]
     return shown
 
 
@@ -109,6 +110,7 @@ def mount_rows(seen: StoreHealth) -> list[Row]:
     return [
         *(("mount", printable(point)) for point in seen.points(MountState.ALIVE)),
         *(("waiting", str(reads)) for reads in seen.waiting),
+        *(("read budget", f"{printable(name_of(each.uid))}: {told(each)}") for each in seen.budgets[:_MOST_ROWS]),
         *(
             ("stale mount", f"{printable(point)}: its process has exited: tierfs umount {point}")
             for point in seen.points(MountState.DEAD)

@@ -39,7 +39,9 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from tierfs.app.setup.locations import Locations
     from tierfs.base.system.prometheus import Metrics
+    from tierfs.base.system.throttle import Throttle
     from tierfs.engine.chunkstore.located import LocatedStorage
+    from tierfs.engine.chunkstore.paced import TransferPace
     from tierfs.engine.chunkstore.place import Place
     from tierfs.engine.chunkstore.protocol import ChunkStorage
     from tierfs.engine.journal.owner_watch import OwnerWatch
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.engine import Engine
     from tierfs.engine.segments.group_commit import GroupCommit
     from tierfs.reading.reader import StoreReader
+    from tierfs.reading.spending import UserBudget
     from tierfs.tiering.objects import ColdTier
     from tierfs.upkeep.holder.local_work import LocalWork
     from tierfs.upkeep.holder.samples import Watched
@@ -78,6 +81,8 @@ class Store:
         self._metrics: Metrics | None = None
         self._lock = threading.RLock()
         self._locations: Locations | None = None
+        self._pace: TransferPace | None = None
+        self._read_throttle: Throttle | None = None
         forks.register(self)
 
     def forget(self) -> None:
@@ -102,10 +107,19 @@ class Store:
         """The store as its metrics sample it."""
         from tierfs.upkeep.holder.samples import Watched
 
-        return Watched(self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes)
+        return Watched(self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes, self.read_budgets)
 
     def _floor_bytes(self) -> int:
         return self.settings.write.free_space_floor_bytes
+
+    def read_budgets(self) -> list[UserBudget]:
+        """Return what users have read of their hourly budgets, as far as processes have saved it."""
+        read = self.settings.read
+        if not (read.hourly_bytes or read.hourly_requests):
+            return []
+        from tierfs.reading.spending import budgets_in
+
+        return budgets_in(self.paths.budgets, read, self.clock)
 
     @property
     def owner_watch(self) -> OwnerWatch:
@@ -193,6 +207,17 @@ class Store:
         """
         return self.locations.storage_of(location_id)
 
+    @property
+    def pace(self) -> TransferPace:
+        """The pace of transfers that nobody waits for, by the settings of now; made on first use."""
+        if self._pace is None:
+            from tierfs.engine.chunkstore.paced import TransferPace
+
+            with self._lock:
+                if self._pace is None:
+                    self._pace = TransferPace(self.settings.offload.bandwidth)
+        return self._pace
+
     def _connector(self) -> Callable[[], ChunkStorage] | None:
         """Return what connects to the cold tier without a look into the records; None without one."""
         location = self.cold_location
@@ -212,7 +237,25 @@ class Store:
 
             directory = self.paths.cache(read.cache_directory)
             cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
-        return StoreReader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
+        reader = StoreReader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
+        self.limit(reader)
+        return reader
+
+    def limit(self, reader: StoreReader) -> None:
+        """Apply the settings of now to a reader: its limits and deadlines, not its memory. On its loop once it runs."""
+        read = replace(self.settings.read, budget_bytes=reader.settings.budget_bytes)
+        reader.limit(read, self.read_throttle, (self.paths.budgets, self.paths.budgets_lock))
+
+    @property
+    def read_throttle(self) -> Throttle:
+        """The limit of this process's reads, warm-ups included, by the settings of now; made on first use."""
+        if self._read_throttle is None:
+            from tierfs.base.system.throttle import Throttle
+
+            with self._lock:
+                if self._read_throttle is None:
+                    self._read_throttle = Throttle(self.settings.read.bandwidth)
+        return self._read_throttle
 
     def segment_of_path(self, text: str) -> str:
         """Return the name that was typed, or that a path under a mount of this store stands for.
@@ -266,6 +309,10 @@ class Store:
         self.metadata.host = Host.of(self.settings)
         if self._locations is not None:
             self._locations.renew(self._cold_settings)
+        if self._pace is not None:
+            self._pace.limit(self.settings.offload.bandwidth)
+        if self._read_throttle is not None:
+            self._read_throttle.limit(self.settings.read.bandwidth)
 
     def close(self) -> None:
         """Close everything; idempotent."""
@@ -319,13 +366,18 @@ class Store:
         with self.metadata.read() as txn:
             return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
-    def cold_tier(self, location: LocationRecord) -> tuple[Publisher, ColdTier]:
-        """Return the cold tier, and what publishes to it: both only as long as it has this address."""
+    def cold_tier(self, location: LocationRecord, *, paced: bool = False) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, and what publishes to it: both only as long as it has this address.
+
+        `paced`: for work that nobody waits for. The journal never waits: a recovery would lack its changes.
+        """
         from tierfs.engine.journal.publish import Publisher
         from tierfs.tiering.objects import ColdTier
 
         storage = self.locations.at(location)
         publisher = Publisher(self.metadata, storage, location)
+        if paced:
+            storage = self.locations.paced_at(location, self.pace)
         return publisher, ColdTier(location.id, storage, publisher.require_recent_ownership, publisher.require_place)
 
     def cold_work(self, what: str = "background work") -> ColdWork:
@@ -337,7 +389,7 @@ class Store:
         location = self.cold_location
         if location is None:
             raise no_cold_tier(what)
-        publisher, cold = self.cold_tier(location)
+        publisher, cold = self.cold_tier(location, paced=True)
         settings = self.settings.offload
         if location.keeps_objects:
             settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones

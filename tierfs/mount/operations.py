@@ -265,7 +265,7 @@ class Operations(ReadOnlyOperations):
     def _begin(self, file: _OpenFile) -> ReadHandle:
         """Make the handle of a file's reads. Raises Fenced when the segment was deleted since the open."""
         try:
-            file.reading = self._reader.open(file.segment_id)
+            file.reading = self._reader.open(file.segment_id, uid=file.opener.uid)
         except NotFound as exc:
             raise Fenced("the segment was deleted") from exc
         return file.reading
@@ -314,7 +314,8 @@ class Operations(ReadOnlyOperations):
         if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
             with self._metadata.read() as txn:
                 segment = directories.segment_by_id(txn, SegmentId(known.id))
-                shown = xattrs.XattrContext(txn, segment, self._reader.read_priority, known.served_from)
+                budget = self._reader.budget_of(ctx.uid)
+                shown = xattrs.XattrContext(txn, segment, self._reader.read_priority, known.served_from, budget)
                 value = xattrs.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)

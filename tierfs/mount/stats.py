@@ -23,6 +23,7 @@ from tierfs.upkeep.holder.status import BacklogStatus, age_s
 STATS_VERSION = 1
 
 _TIERS = ("local", "cold")
+_USERS_SHOWN = 100
 _STORAGE = {
     "requests": MetricName.STORAGE_REQUESTS,
     "bytes": MetricName.STORAGE_BYTES,
@@ -78,6 +79,7 @@ class Observation:
             "fetches": {"in_flight": figures.fetches_in_flight, "waiting": figures.fetches_waiting},
             "link": asdict(figures.link),
             "waiting": asdict(figures.waiting),
+            "limits": self._limits(),
             "handles": figures.handles,
             "sessions": figures.sessions,
             "segments_open": figures.segments_open,
@@ -126,6 +128,21 @@ class Observation:
         hits, misses = self._by_label(MetricName.CACHE_HITS), self._by_label(MetricName.CACHE_MISSES)
         caches = sorted({"memory", *hits, *misses})
         return {key: {"hits": hits.get(key, 0), "misses": misses.get(key, 0)} for key in caches}
+
+    def _limits(self) -> dict[str, Any] | None:
+        """Return the limits of reads and what waits for them; None without limits."""
+        gate, read = self._reader.fetcher.gate, self._reader.settings
+        if gate is None:
+            return None
+        return {
+            "bandwidth": read.bandwidth,
+            "user_bandwidth": read.user_bandwidth,
+            "hourly_bytes": read.hourly_bytes,
+            "hourly_requests": read.hourly_requests,
+            "when_spent": read.when_spent,
+            "fetches_waiting": gate.waiting,
+            "budgets": [asdict(budget) for budget in gate.budgets.shown[:_USERS_SHOWN]],
+        }
 
     def _disk_cache(self) -> dict[str, Any] | None:
         cache = self._reader.cache

@@ -27,6 +27,8 @@ class XattrContext:
     priority_of: Callable[[ReadTransaction, SegmentRecord], Effective[ReadPriority]]
     """The mount's answer."""
     served_from: Tier | None
+    budget: str
+    """The caller's hourly budget, and how much of it is spent."""
 
 
 def _crc(context: XattrContext) -> str | None:
@@ -52,6 +54,7 @@ _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
     b"crc32c": _crc,
     b"read_priority": lambda context: _read_priority(context).value.value,
     b"read_priority_origin": lambda context: str(_read_priority(context).origin),
+    b"read_budget": lambda context: context.budget,
     b"served_from": lambda context: "none" if context.served_from is None else context.served_from.name.lower(),
 }
 

@@ -14,6 +14,7 @@ from tierfs.base.words.types import ByteRange, Tier
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span
@@ -30,7 +31,7 @@ _SPANS_TRIED = 5
 class ColdRead:
     """One read of bytes `wanted` of a segment, a part of which is in an object. On the trio loop only; used once."""
 
-    __slots__ = ("_held", "_path", "_placed", "_spans", "_tiers", "_view", "_wanted")
+    __slots__ = ("_held", "_path", "_payer", "_placed", "_spans", "_tiers", "_view", "_wanted")
 
     def __init__(
         self,
@@ -40,8 +41,10 @@ class ColdRead:
         wanted: ByteRange,
         placed: PlacedChunk,
         piece: ByteRange,
+        payer: Payer,
     ) -> None:
         """`piece` is the part of `wanted` to read from `placed`."""
+        self._payer = payer
         self._path = path
         self._spans = path.spans
         self._view = view
@@ -96,7 +99,7 @@ class ColdRead:
         part = wanted
         for tries_left in reversed(range(_SPANS_TRIED)):
             try:
-                await self._path.fetcher.wait_for(span, part)
+                await self._path.fetcher.wait_for(span, part, self._payer)
                 break
             except DataLoss as exc:
                 if not tries_left or self._is_about(exc, span, wanted):
@@ -126,9 +129,11 @@ class ColdRead:
         while at < end:
             span = self._spans.find(self._placed.object.id, at)
             if span is None:
-                span = self._path.ask(self._placed, ByteRange(at, min(end, at + self._spans.largest_bytes)), WANTED_NOW)
+                span = self._path.ask(
+                    self._placed, ByteRange(at, min(end, at + self._spans.largest_bytes)), WANTED_NOW, self._payer
+                )
             elif not span.has(ByteRange(at, min(end, span.end))):
-                self._path.fetcher.hurry(span)
+                self._path.fetcher.hurry(span, self._payer)
             if span is None:
                 return
             at = span.end
@@ -187,7 +192,7 @@ class ColdRead:
                 if len(session.ends_ahead) >= MOST_SPANS_AHEAD:
                     break
                 asked = ByteRange(at, min(held.end, at + session.range_bytes))
-                span = self._path.ask(placed, asked, _priority(at + shift, self._wanted), ahead=True)
+                span = self._path.ask(placed, asked, _priority(at + shift, self._wanted), self._payer, ahead=True)
                 if span is None:
                     break
                 session.ends_ahead.append(span.end + shift)
@@ -201,7 +206,7 @@ class ColdRead:
             span = self._spans.find(self._placed.object.id, at)
             if span is None:
                 asked = ByteRange(at, min(self._placed.object.length, at + session.range_bytes))
-                span = self._path.ask(self._placed, asked, _priority(at, self._held))
+                span = self._path.ask(self._placed, asked, _priority(at, self._held), self._payer)
             if span is None:  # memory ran out: the next read asks again
                 break
             at = span.end

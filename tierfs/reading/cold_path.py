@@ -9,6 +9,7 @@ from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.checksum_cache import ChecksumCache
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.fetcher import Fetcher
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span
@@ -54,11 +55,16 @@ class ColdPath:
         self._ahead.clear()
         self.sessions.close()
 
-    def ask(self, placed: PlacedChunk, asked: ByteRange, priority: int, *, ahead: bool = False) -> Span | None:
+    def ask(
+        self, placed: PlacedChunk, asked: ByteRange, priority: int, payer: Payer, *, ahead: bool = False
+    ) -> Span | None:
         """Return a new span of an object from `asked.start` on, cut where the next one begins; None without memory.
 
-        `ahead` spans are for a session that reads on, and useless once the segment is closed.
+        `ahead` spans are for a session that reads on, and useless once the segment is closed. Raises BudgetSpent.
         """
+        gate = self.fetcher.gate
+        if gate is not None:
+            gate.require(payer, priority)
         limit = self.spans.next_start(placed.object.id, asked.start)
         if limit is not None:
             asked = ByteRange(asked.start, min(asked.end, limit))
@@ -66,7 +72,7 @@ class ColdPath:
         span = self.spans.add(placed.object, grid, waited_for=priority == WANTED_NOW)
         if span is not None:
             span.ahead = ahead
-            self.fetcher.submit(span, priority)
+            self.fetcher.submit(span, priority, payer)
             if ahead:
                 self._ahead.append(span)
         return span

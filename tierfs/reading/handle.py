@@ -30,6 +30,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.cold import ColdRead
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.copies import CopyMarks
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.local import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve
@@ -53,6 +54,7 @@ class ReadHandle:
         metrics: MetricSink,
         marks: CopyMarks,
         waits: Waits,
+        payer: Payer,
         closed: Callable[[ReadHandle], None],
     ) -> None:
         self._view = view
@@ -63,6 +65,7 @@ class ReadHandle:
         self._metrics = metrics
         self._marks = marks
         self._waits = waits
+        self._payer = payer
         self._closed = closed
         self._unanswered = Unanswered()
         self.priority = priority
@@ -78,8 +81,9 @@ class ReadHandle:
         """Return bytes [offset, offset + size) of the segment, cut at its end; empty at and after it.
 
         The buffer is valid until the caller's next await. Raises Fenced (ESTALE) below the start offset
-        or when the segment was deleted, Unavailable when no tier answers within the deadline, DataLoss
-        when no good copy is left, InternalError for a fault of tierfs itself.
+        or when the segment was deleted, BudgetSpent for a user who may read nothing more from the cold tier now,
+        Unavailable when no tier answers within the deadline, DataLoss when no good copy is left, InternalError for a
+        fault of tierfs itself.
         """
         self._view.refresh()
         wanted = self._view.clamp(offset, size_bytes)
@@ -90,12 +94,13 @@ class ReadHandle:
         if now is not None:
             return now
         self._unanswered.check(wanted)
-        with Patience(self._view, wanted, self._waits) as patience:
+        with Patience(self._view, wanted, self._waits, self._payer.uid) as patience:
             try:
                 with trio.fail_after(self._deadline_s):
                     return await self._read_pieces(wanted, whole, patience)
             except trio.TooSlowError as exc:
-                error = patience.ended(self._deadline_s)
+                gate = self.cold.fetcher.gate
+                error = (None if gate is None else gate.late(self._payer.uid)) or patience.ended(self._deadline_s)
                 self._unanswered.add(wanted, error)
                 raise error from exc
 
@@ -126,7 +131,7 @@ class ReadHandle:
                 growing = self.segment.active and placed.chunk.next == 0
                 data = self._local.read_now(placed, in_object(wanted, placed), growing=growing)
             else:
-                data = ColdRead(self.cold, self._view, self._tiers, wanted, placed, wanted).now()
+                data = ColdRead(self.cold, self._view, self._tiers, wanted, placed, wanted, self._payer).now()
         except TierfsError:
             raise
         except Exception as exc:
@@ -235,7 +240,7 @@ class ReadHandle:
     async def _from_candidate(self, placed: PlacedChunk, piece: ByteRange, wanted: ByteRange) -> memoryview:
         if placed.object.tier is Tier.LOCAL:
             return await self._local.read(placed, in_object(piece, placed))
-        return await ColdRead(self.cold, self._view, self._tiers, wanted, placed, piece).bytes()
+        return await ColdRead(self.cold, self._view, self._tiers, wanted, placed, piece, self._payer).bytes()
 
     def _no_copy(self, lost: ByteRange) -> TierfsError:
         tiers = " or ".join(tier.name.lower() for tier in self._tiers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -58,12 +59,16 @@ class Waits:
         """Seconds in which the process was stopped, suspended with its machine, or short of a processor."""
         self.refused = ""
         """See Waiting.refused."""
+        self.is_limited: Callable[[int], bool] | None = None
+        """Whether the limits keep a user's reads waiting: no tier is silent then. None: there are no limits."""
 
     @property
     def now(self) -> Waiting:
         """The reads that take too long."""
         now_s = self._ran_s
         waiting = [(since, read) for read, since in self._since.items() if since <= now_s - _WAITS_AFTER_S]
+        if self.is_limited is not None:
+            waiting = [(since, read) for since, read in waiting if not self.is_limited(read.uid)]
         if not waiting:
             return Waiting(refused=self.refused)
         since, longest = min(waiting, key=itemgetter(0))
@@ -101,8 +106,9 @@ class Waits:
 class Patience:
     """The pauses of one read, with full jitter. A context, for as long as the read lasts."""
 
-    def __init__(self, view: SegmentView, wanted: ByteRange, waits: Waits) -> None:
-        """`wanted`: the bytes that are read."""
+    def __init__(self, view: SegmentView, wanted: ByteRange, waits: Waits, uid: int) -> None:
+        """`wanted`: the bytes that are read; `uid`: the user who reads them."""
+        self.uid = uid
         self.view = view
         self._wanted = wanted
         self._waits = waits
@@ -148,16 +154,16 @@ class Unanswered:
     """
 
     def __init__(self) -> None:
-        self._reads: deque[tuple[ByteRange, float, Unavailable]] = deque(maxlen=_REMEMBERED)
+        self._reads: deque[tuple[ByteRange, float, TierfsError]] = deque(maxlen=_REMEMBERED)
 
-    def add(self, wanted: ByteRange, error: Unavailable) -> None:
+    def add(self, wanted: ByteRange, error: TierfsError) -> None:
         """Remember a read that failed now."""
         self._reads.append((wanted, trio.current_time(), error))
 
     def check(self, wanted: ByteRange) -> None:
-        """Raise Unavailable for a part of a read that has just failed."""
+        """Raise the error again for a part of a read that has just failed."""
         while self._reads and trio.current_time() - self._reads[0][1] > _REPEATED_WITHIN_S:
             self._reads.popleft()
         for ended, _, error in self._reads:
             if ended.contains(wanted):
-                raise Unavailable(str(error), remedy=error.remedy) from error
+                raise type(error)(str(error), remedy=error.remedy) from error

@@ -65,6 +65,7 @@ class Share:
     window_bytes: int
     ranges_per_window: int
     growth: int = _NEAR_GROWTH
+    most_range_bytes: int = _MAX_RANGE_BYTES
     grows_at_once: bool = False
     """Before the next bytes are requested, and not for the request after them."""
 
@@ -77,6 +78,13 @@ class FairShare:
         self._max_window_bytes = max_window_bytes
         self._links = links
         self._last_read_s: OrderedDict[int, float] = OrderedDict()
+        self._most_range_bytes = _MAX_RANGE_BYTES
+        self._useful_bytes: int | None = None
+
+    def limit(self, limits: tuple[int, int] | None) -> None:
+        """Bound ranges and windows by these; None: by memory and the link alone."""
+        range_bytes, self._useful_bytes = (None, None) if limits is None else limits
+        self._most_range_bytes = _MAX_RANGE_BYTES if range_bytes is None else min(_MAX_RANGE_BYTES, range_bytes)
 
     @property
     def sessions(self) -> int:
@@ -98,16 +106,18 @@ class FairShare:
         streams = self._links.streams
         of_one = max(1, streams // len(last_read_s))
         if streams <= LEAST_STREAMS:
-            return Share(self._window_bytes(_NEAR_WINDOW_BYTES), of_one)
+            return Share(self._window_bytes(_NEAR_WINDOW_BYTES), of_one, _NEAR_GROWTH, self._most_range_bytes)
         ranges = math.ceil(_FAR_RANGES * of_one)
         window_bytes = self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES))
         # With less memory rather one range for each stream than smaller ones.
         per_window = max(of_one, min(ranges, window_bytes // RANGE_BYTES))
-        return Share(window_bytes, per_window, _FAR_GROWTH, grows_at_once=True)
+        return Share(window_bytes, per_window, _FAR_GROWTH, self._most_range_bytes, grows_at_once=True)
 
     def _window_bytes(self, useful_bytes: int) -> int:
         """Return the window that a session gets of what is useful."""
         fair = self._budget_bytes // _AHEAD_SHARE // len(self._last_read_s)
+        if self._useful_bytes is not None:
+            useful_bytes = min(useful_bytes, self._useful_bytes)
         return max(_MIN_WINDOW_BYTES, min(self._max_window_bytes, useful_bytes, fair))
 
     def leave(self, session: ReadSession) -> None:
@@ -198,9 +208,9 @@ class ReadSession:
 
 def _range_bytes(window_bytes: int, share: Share) -> int:
     """Return a size large enough to be cheap, small enough for parallel ranges; a power of two, as buffers are."""
-    if window_bytes <= _MIN_WINDOW_BYTES:
+    if window_bytes <= _MIN_WINDOW_BYTES and window_bytes <= share.most_range_bytes:
         return window_bytes
-    wanted = min(_MAX_RANGE_BYTES, max(MIB, window_bytes // share.ranges_per_window))
+    wanted = min(share.most_range_bytes, max(MIB, window_bytes // share.ranges_per_window))
     return 1 << (wanted.bit_length() - 1)
 
 

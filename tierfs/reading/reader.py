@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
@@ -26,6 +29,7 @@ from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.checksum_cache import ChecksumCache
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.fetcher import Fetcher
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.handle import ReadHandle
@@ -38,7 +42,9 @@ from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import SegmentView
 
 if TYPE_CHECKING:
+    from tierfs.base.system.throttle import Throttle
     from tierfs.reading.cache.cache import DiskCache
+    from tierfs.reading.fetch.gate import FetchGate
 
 
 # Time for which changed etags are gathered: a transaction is a sync of the disk.
@@ -79,13 +85,57 @@ class StoreReader:
         self.waits = Waits()
         self._verified = VerifiedReader(metadata, storage_of, lambda: files, self._etags)
         self._marks = CopyMarks(metadata, self._verified)
+        self._gate: FetchGate | None = None
+        self._handles = itertools.count()
         self.mount_option: ReadPriority | None = None
         """Of the mount that reads with it."""
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
-    def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
-        """Open a segment; `priority` is the call's. Raises NotFound."""
+    def limit(self, settings: ReadSettings, throttle: Throttle, budgets: tuple[Path, Path]) -> None:
+        """Apply new settings, of limits and deadlines; the others stay. On the loop once it runs.
+
+        `throttle` is that of all reads of the process, `budgets` the file of what users have spent, and its lock.
+        """
+        from tierfs.reading.fetch.gate import FetchGate, ahead_limits, is_limited
+
+        self.settings = settings
+        is_on = is_limited(settings)
+        if self._gate is None:
+            if not is_on:
+                return
+            from tierfs.reading.budgets import Budgets
+
+            spent = Budgets(*budgets, self.metadata.clock)
+            self._gate = FetchGate(throttle, spent, self.fetcher.pass_gate, self.fetcher.refuse, self.metrics)
+            self._start_gate()
+        self._gate.limit(settings)
+        self.shares.limit(ahead_limits(settings))
+        self.fetcher.gate = self._gate if is_on else None
+        self.spans.settle = self._gate.settle
+        self.waits.is_limited = self._gate.holds
+
+    def _start_gate(self) -> None:
+        if self._gate is not None and self._nursery is not None:
+            self._nursery.start_soon(self._gate.run)
+            self._nursery.start_soon(self._gate.budgets.keep_saving)
+
+    def budget_of(self, uid: int) -> str:
+        """Return what a user has read of the hourly budget, as a text; `unlimited` without one."""
+        return "unlimited" if self.fetcher.gate is None else self.fetcher.gate.budgets.told(uid)
+
+    @property
+    def gate(self) -> FetchGate | None:
+        """The gate before fetches; None while there never was a limit."""
+        return self._gate
+
+    def open(
+        self, segment_id: SegmentId, *, priority: ReadPriority | None = None, uid: int | None = None
+    ) -> ReadHandle:
+        """Open a segment; `priority` is the call's, `uid` the user who reads: None for that of the process.
+
+        Raises NotFound.
+        """
         view = SegmentView(self.metadata, segment_id)
         with self.metadata.read() as txn:
             chosen = self.read_priority(txn, view.segment, priority)
@@ -95,7 +145,10 @@ class StoreReader:
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
         deadline_s = self.settings.deadline_s
-        return ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, self._closed)
+        payer = Payer(os.getuid() if uid is None else uid, next(self._handles))
+        return ReadHandle(
+            view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, payer, self._closed
+        )
 
     def window_bytes(self, segment_id: SegmentId) -> int:
         """Return the length of a segment's read-ahead windows, summed over its readers."""
@@ -115,6 +168,7 @@ class StoreReader:
         self._nursery.start_soon(self._adopt_etags)
         self._nursery.start_soon(self._marks.keep_writing)
         self._nursery.start_soon(self.waits.keep_telling)
+        self._start_gate()
         return self
 
     async def __aexit__(
@@ -132,6 +186,8 @@ class StoreReader:
             return False  # the block's own error passes as it is: none of our tasks failed
         finally:
             self._marks.finish()
+            if self._gate is not None:
+                self._gate.budgets.finish()
             self._etags.adopt()
             self.local.close()
             if self.cache is not None:

@@ -175,6 +175,11 @@ def gap(world: World) -> None:
     world.opened(note)
 
 
+def read_budget_spent(world: World) -> None:
+    world.run("config", "read.hourly_bytes=50")
+    world.run("cat", "a")
+
+
 def place(**changes: bool) -> Callable[[World], None]:
     def note(store: Store) -> None:
         with store.metadata.write() as txn:
@@ -214,6 +219,7 @@ CAUSES: dict[ProblemKind, Callable[[World], None]] = {
     K.OVERDUE: overdue,
     K.GARBAGE_KEPT: garbage,
     K.GAP: gap,
+    K.READ_BUDGET: read_budget_spent,
     K.WEAK_FENCE: place(create_only_put=False),
     K.NO_DELETIONS: place(keeps_objects=True),
     K.NO_COLD_TIER: alone,

@@ -19,6 +19,7 @@ from tierfs.base.words.errors import NotDirectory, NotFound, Unavailable
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.located import LocatedStorage, same_place
+from tierfs.engine.chunkstore.paced import PacedStorage, TransferPace
 from tierfs.engine.chunkstore.place import Place, tried_once
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.cold_identity import wrong_cold_tier
@@ -100,6 +101,13 @@ class Locations:
         """Do as `at`, for calls that are not repeated: their caller asks again by itself."""
         return LocatedStorage(self._metadata, _TriedOnce(self), location, follows=False)
 
+    def paced_at(self, location: LocationRecord, pace: TransferPace) -> LocatedStorage:
+        """Do as `at`, for work that nobody waits for: its bytes pass within a pace."""
+        located = LocatedStorage(self._metadata, _PacedConnector(self, pace), location, follows=False)
+        with self._lock:
+            self._all.add(located)
+        return located
+
     def provider_at(self, location: LocationRecord) -> ChunkStorage:
         """Return the provider of a place, without its wrappers."""
         return self.connection_at(location).bare
@@ -168,6 +176,20 @@ class _TriedOnce:
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
         return tried_once(self._locations.provider_at(location))
+
+    def link(self, location: LocationRecord) -> Link:
+        return self._locations.link(location)
+
+
+@dataclass(frozen=True, slots=True)
+class _PacedConnector:
+    """Connects as the locations do, for bytes within a pace; see Connector."""
+
+    _locations: Locations
+    _pace: TransferPace
+
+    def connected(self, location: LocationRecord) -> ChunkStorage:
+        return PacedStorage(self._locations.connected(location), self._pace)
 
     def link(self, location: LocationRecord) -> Link:
         return self._locations.link(location)

@@ -25,6 +25,7 @@ from tierfs.base.options.kinds import (
     LogLevel,
     Percent,
     PortOrAddress,
+    Rate,
     Seconds,
     SecondsOrNone,
     Size,
@@ -32,6 +33,8 @@ from tierfs.base.options.kinds import (
     StorageClass,
     Tags,
     Timeout,
+    Users,
+    WhenSpent,
     WholeSecondsOrNone,
 )
 from tierfs.base.words.types import MIB, ReadPriority
@@ -68,6 +71,32 @@ class ReadSettings:
     ] = 90.0
     open_files: Annotated[Count, "Local chunk files kept open for reading."] = 256
     local_threads: Annotated[AtOnce, "Threads for local bytes that are not in the page cache."] = 8
+    bandwidth: Annotated[
+        Rate,
+        "Bytes per second from the cold tier of one mount, with its warm-ups, or of one command; 0: no limit. At least "
+        "128 KiB. Bytes that a reader waits for come before read-ahead, and readers share it fairly.",
+    ] = 0
+    user_bandwidth: Annotated[
+        Rate, "The same limit for the readers of each user of a mount; 0: no limit. At least 128 KiB."
+    ] = 0
+    hourly_bytes: Annotated[
+        SizeOrNone,
+        "Bytes from the cold tier that each user may read per hour; 0: any number. The spending fades evenly, "
+        "all of a budget within an hour, and survives restarts.",
+    ] = 0
+    hourly_requests: Annotated[
+        CountOrNone, "Requests to the cold tier that the reads of each user may make per hour; otherwise the same."
+    ] = 0
+    when_spent: Annotated[
+        WhenSpent,
+        "Reads of a user whose hourly bytes or requests are spent: wait (continue at the hourly rate; a read that "
+        "waits longer than `deadline_s` fails) or refuse (fail at once). Both fail with EDQUOT; local and cached bytes "
+        "can be read.",
+    ] = "wait"
+    exempt_users: Annotated[
+        Users,
+        "Users without the hourly limits: names or numbers, separated by blanks. Root is not exempt by default.",
+    ] = ""
     priority: Annotated[ReadPriority | None, "Read priority where no policy sets one."] = None
     override_priority: Annotated[
         ReadPriority | None,
@@ -183,6 +212,11 @@ class OffloadSettings:
         "Block size of ledger objects, a block is one part of the upload: at least 5 MiB, below 2 GiB; Pulsar's is "
         "64 MiB. Each part in flight needs one block of memory; an entry must fit into a block.",
     ] = 64 * MIB
+    bandwidth: Annotated[
+        Rate,
+        "Bytes per second, in each direction, of the background work, `tierfs offload`, consolidation and `tierfs "
+        "move`; 0: no limit. At least 128 KiB. Appends with `ack=cold`, the journal and reads do not wait for it.",
+    ] = 0
     grace_s: Annotated[
         WholeSecondsOrNone, "Time that replaced or deleted objects are kept for readers that still use their layout."
     ] = 3600

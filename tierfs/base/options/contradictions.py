@@ -18,7 +18,7 @@ from tierfs.base.options.precedence import Policies, SetBy
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import Ack, ReadPriority
+from tierfs.base.words.types import CRC_BLOCK_BYTES, Ack, ReadPriority
 
 Subject = TypeVar("Subject")
 
@@ -138,7 +138,18 @@ POLICIES: tuple[Rule[Policies], ...] = (
     *map(_useless_without_cold_tier, policy.TIERING_KEYS),
 )
 
+
+def _is_too_slow(key: str) -> Rule[Settings]:
+    return Rule(
+        (key,),
+        lambda settings: 0 < attrgetter(key)(settings) < CRC_BLOCK_BYTES,
+        "less than a block of 128 KiB a second",
+        "set at least 128KiB, or 0 for no limit",
+    )
+
+
 SETTINGS: tuple[Rule[Settings], ...] = (
+    *map(_is_too_slow, ("offload.bandwidth", "read.bandwidth", "read.user_bandwidth")),
     Rule(
         ("background.unoffloaded_watermark_percent", "background.high_watermark_percent"),
         lambda settings: settings.background.unoffloaded_watermark_percent > settings.background.high_watermark_percent,

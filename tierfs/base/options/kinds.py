@@ -29,6 +29,10 @@ _PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-
 Addressing = Literal["auto", "path", "virtual"]
 
 
+# What becomes of the reads of a user who has read enough.
+WhenSpent = Literal["wait", "refuse"]
+
+
 class Unit(Enum):
     """The notation of a value."""
 
@@ -67,6 +71,8 @@ AtOnce = Annotated[int, ValueKind(Unit.NUMBER, 1, _MOST_AT_ONCE)]
 Percent = Annotated[int, ValueKind(Unit.NUMBER, 1, 100)]
 Size = Annotated[int, ValueKind(Unit.SIZE, 1, MAX_BYTES)]
 SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0, MAX_BYTES)]
+# Bytes per second. `contradictions.py` refuses what is more than none and too little.
+Rate = Annotated[int, ValueKind(Unit.SIZE, 0, MAX_BYTES)]
 # The kernel reads up to 1 MiB at once; with less than a block of 128 KiB a read would wait for ever.
 Budget = Annotated[int, ValueKind(Unit.SIZE, MIB, MAX_BYTES)]
 # S3 takes no smaller part of an upload, except the last one.
@@ -90,6 +96,10 @@ PortOrAddress = Annotated[
     str, TextKind(rf"(?:\S+:)?{_PORT}", "a port of this machine, or HOST:PORT, like 9150 or 127.0.0.1:9150")
 ]
 KmsKey = Annotated[str, TextKind(r"[!-~]{1,2048}", "the id, ARN or alias of a key")]
+Users = Annotated[
+    str,
+    TextKind(r"[A-Za-z0-9_.-]{1,64}(?: [A-Za-z0-9_.-]{1,64}){0,99}", "names or numbers of users, separated by blanks"),
+]
 Tags = Annotated[
     str,
     TextKind(

@@ -94,6 +94,12 @@ class MetricName(StrEnum):
         "Reads served by another tier than the preferred one.",
         ("tier",),
     )
+    BUDGET_REFUSALS = (
+        "tierfs_read_budget_refusals_total",
+        _COUNTER,
+        "Reads refused because their user has spent the hourly budget.",
+    )
+    BUDGETS_SPENT = ("tierfs_read_budgets_spent", _SAMPLED, "Users who have spent their hourly budget of cold reads.")
     READ_HEDGES = ("tierfs_read_hedges_total", _COUNTER, "Second GETs for fetches whose first byte was late.")
     CACHE_HITS = (
         "tierfs_cache_hits_total",

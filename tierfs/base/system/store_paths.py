@@ -72,6 +72,16 @@ class StorePaths:
         return self.locks / f"mount-{device}"
 
     @property
+    def budgets(self) -> Path:
+        """Spending of users: bytes and requests from the cold tier in the last hour."""
+        return self.root / "read-budgets.json"
+
+    @property
+    def budgets_lock(self) -> Path:
+        """Lock of the process that writes the budgets."""
+        return self.locks / "budgets"
+
+    @property
     def admin(self) -> Path:
         """Lock and note of the process that serves the admin API."""
         return self.locks / "admin"

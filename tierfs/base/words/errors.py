@@ -16,6 +16,7 @@
       Unavailable         retry later                           EAGAIN   exit 11
         Unconfirmed       it is stored; do not repeat it        EAGAIN   exit 11
         WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
+      BudgetSpent         wait, or raise the user's limit       EDQUOT   exit 11
       StorageFull         make room                             ENOSPC   exit 28
         QuotaReached      raise the quota of the cold tier      EDQUOT   exit 28
       DataLoss            stop and page someone                 EIO      exit 74
@@ -212,6 +213,13 @@ class WrongColdTier(Unavailable):
     """
 
     exit_code = 12
+
+
+class BudgetSpent(TierfsError):
+    """A user has read from the cold tier as much as the settings allow in an hour. No retry of tierfs changes that."""
+
+    errno = _errno.EDQUOT
+    exit_code = 11
 
 
 class StorageFull(TierfsError):

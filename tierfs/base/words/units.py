@@ -219,12 +219,13 @@ def format_flag(value: bool) -> str:
 
 
 def format_by_name(name: str, value: object) -> str:
-    """Format a value whose unit is at the end of its name: `_bytes`, `_s`."""
+    """Format a value whose unit is at the end of its name: `_bytes`, `_s`; `bandwidth` is bytes too."""
     if isinstance(value, bool):
         return format_flag(value)
     if isinstance(value, (int, float)) and name.endswith("_s"):
         return format_duration(value)
-    return format_size(value) if isinstance(value, int) and name.endswith("_bytes") else str(value)
+    is_size = name.endswith(("_bytes", "bandwidth"))
+    return format_size(value) if isinstance(value, int) and is_size else str(value)
 
 
 def is_off(value: object) -> bool:

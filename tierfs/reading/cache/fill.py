@@ -16,6 +16,7 @@ from dataclasses import replace
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.system.throttle import Throttle
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 # One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait.
 PART_BYTES = 4 * MIB
+
+# The same within a limit of bandwidth: a reader that comes waits until a part's time has passed.
+_LIMITED_BYTES = MIB // 2
 
 # How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess).
 _POLL_S = 0.2
@@ -62,9 +66,11 @@ class Warmer:
         most_threads: int,
         files: ChunkFiles,
         check: Callable[[], object] = lambda: None,
+        throttle: Throttle | None = None,
     ) -> None:
         """`most_threads` bounds the threads, whose number follows the link; each takes a part's memory.
 
+        `throttle` is the limit of what is fetched, which readers share.
         `check` is called every now and then by the thread that runs it, and raises what shall end the run.
         """
         self._cache = cache
@@ -74,6 +80,7 @@ class Warmer:
         self._advance = advance
         self._reader = VerifiedReader(metadata, storage_of, lambda: files)
         self._check = check
+        self._throttle = throttle or Throttle()
         self.uncached_bytes = 0
         """In blocks that differ, and so cannot be cached."""
         self._links = Links(most_threads)
@@ -90,7 +97,7 @@ class Warmer:
         what fetching raises, and what `check` raises; what was stored stays. Raises DataLoss for a missing object or
         damaged chunks once all others were stored; a block that only another segment's bytes damage is left out.
         """
-        self._parts = _parts(wanted)
+        self._parts = _parts(wanted, _LIMITED_BYTES if self._throttle.bytes_per_s else PART_BYTES)
         self._start_workers()
         try:
             while not self._stop.is_set() and (left := [worker for worker in self._workers if worker.is_alive()]):
@@ -169,6 +176,7 @@ class Warmer:
     def _fetch(self, record: ObjectRecord, grid: Grid, view: memoryview) -> list[ByteRange]:
         """Fill `view` with blocks of an object; return those that differ in two reads."""
         self._links.add(record.location_id, self._storage_of(record.location_id))
+        self._throttle.take(len(view))
         place, tries = self._reader.place(record), 0
         while bad := self._reader.bad_blocks(record, grid, view):
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
@@ -206,12 +214,12 @@ def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:
         raise _Replaced
 
 
-def _parts(wanted: Iterable[WantedBytes]) -> Iterator[tuple[WantedBytes, bool]]:
-    """Cut at multiples of PART_BYTES of the objects, so that no block is in two parts; tell the last of each range."""
+def _parts(wanted: Iterable[WantedBytes], part_bytes: int) -> Iterator[tuple[WantedBytes, bool]]:
+    """Cut at multiples of a size of the objects, so that no block is in two parts; tell the last of each range."""
     for whole in wanted:
         at = whole.held.start
         while at < whole.held.end:
-            end = min(whole.held.end, at - at % PART_BYTES + PART_BYTES)
+            end = min(whole.held.end, at - at % part_bytes + part_bytes)
             yield (
                 replace(whole, start=whole.start + at - whole.held.start, held=ByteRange(at, end)),
                 end == whole.held.end,

@@ -26,6 +26,8 @@ from tierfs.reading.fetch.span_cache import SpanCache
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
     from tierfs.reading.cache.writer import CacheWriter
+    from tierfs.reading.fetch.fair_queue import Payer
+    from tierfs.reading.fetch.gate import FetchGate
 
 
 # Limit of a copy from the disk cache on the loop, which blocks the loop (a guess).
@@ -70,6 +72,8 @@ class Fetcher:
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
         self._range_urls: dict[LocationId, RangeUrls] = {}
         """Of locations that threads have used before: making a storage may take too long for the loop."""
+        self.gate: FetchGate | None = None
+        """Keeps fetches waiting while there are limits."""
         self.proved = trio.Event()
         """Set when objects were read under another etag than their records name."""
         self._nursery: trio.Nursery | None = None
@@ -109,22 +113,39 @@ class Fetcher:
         """
         await trio.to_thread.run_sync(self._connect, record, abandon_on_cancel=True)
 
-    def submit(self, span: Span, priority: int) -> None:
+    def submit(self, span: Span, priority: int, payer: Payer) -> None:
         """Queue a new span; one wanted now and held by the disk cache is filled on return."""
         span.urgent = priority == WANTED_NOW
-        if span.urgent and (self._cached_now(span) or self._got_on_loop(span)):
+        if span.urgent and self._cached_now(span):
+            return
+        if self.gate is not None and self.gate.keeps(span, payer, priority):
+            return
+        if span.urgent and self._got_on_loop(span):
             return
         self._queue.put(span.transfers[0], priority)
 
-    def hurry(self, span: Span) -> None:
+    def hurry(self, span: Span, payer: Payer) -> None:
         """Move a queued span to the front: a reader waits for it."""
-        if span.queued and not span.urgent:
-            span.urgent = True
-            self._queue.put(span.transfers[0], WANTED_NOW)
+        if span.queued:
+            if self.gate is not None and self.gate.hurries(span, payer):
+                span.urgent = True
+            elif not span.urgent:
+                span.urgent = True
+                self._queue.put(span.transfers[0], WANTED_NOW)
 
-    async def wait_for(self, span: Span, wanted: ByteRange) -> None:
+    def pass_gate(self, span: Span) -> None:
+        """Begin to fetch a span that waited at the gate."""
+        if not (span.urgent and self._got_on_loop(span)):
+            self._queue.put(span.transfers[0], WANTED_NOW if span.urgent else 0)
+
+    def refuse(self, span: Span, error: TierfsError) -> None:
+        """End a span that waited at the gate with an error."""
+        if span.transfers[0].own():
+            self._ended(span.transfers[0], error)
+
+    async def wait_for(self, span: Span, wanted: ByteRange, payer: Payer) -> None:
         """Wait until the bytes have arrived, with a second GET if the first is slow; raise the fetch's error."""
-        self.hurry(span)
+        self.hurry(span, payer)
         while not span.has(wanted) and span.leader is None and len(span.transfers) == 1:
             with trio.move_on_after(self._hedges.delay_s):
                 await span.wait_for(wanted)
@@ -138,6 +159,8 @@ class Fetcher:
         if late and self._hedges.allowed and self._spans.give_transfer(span):
             self._hedges.sent()
             self._metrics.count(MetricName.READ_HEDGES)
+            if self.gate is not None:
+                self.gate.hedged(span)
             self._queue.put(span.transfers[1], HEDGE)
 
     def _cached_now(self, span: Span) -> bool:

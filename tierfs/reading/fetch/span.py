@@ -22,6 +22,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import PooledBuffer
 from tierfs.reading.fetch.checked_blocks import CheckedBlocks, fetch
+from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import Grid
 
 # An unwanted transfer continues if less is left: a new connection costs more.
@@ -134,9 +135,11 @@ class Transfer(CheckedBlocks):
         "_wake_last",
         "buffer",
         "cached_bytes",
+        "charged_bytes",
         "etag",
         "first_byte_s",
         "owned",
+        "payer",
         "span",
         "started_s",
     )
@@ -151,6 +154,9 @@ class Transfer(CheckedBlocks):
         """Etag of the bytes that arrived last; None for any."""
         self.owned = False
         """Whether a thread or the loop fills the buffer, or the transfer was withdrawn."""
+        self.payer: Payer | None = None
+        """The reader that it counts for, by the gate; None without one."""
+        self.charged_bytes = 0
         self.started_s: float | None = None
         self.first_byte_s: float | None = None
         """Seconds from its start to the first bytes."""

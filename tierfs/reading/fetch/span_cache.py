@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import attrgetter
 
@@ -48,6 +48,8 @@ class SpanCache:
         self._ever_passed_bytes = 0
         self.transfers = 0
         """Transfers running or queued."""
+        self.settle: Callable[[Transfer], None] | None = None
+        """Called with each transfer that ended or was withdrawn, while there are limits."""
         self._room = trio.Event()
 
     @property
@@ -140,6 +142,8 @@ class SpanCache:
     def ended(self, transfer: Transfer, error: TierfsError | None) -> None:
         """Finish a transfer, successful or not; the span is complete with the last one, or the leading one."""
         span = transfer.span
+        if self.settle is not None:
+            self.settle(transfer)
         span.transfers.remove(transfer)
         self.transfers -= 1
         if transfer is span.leader or (span.leader is None and not span.transfers):

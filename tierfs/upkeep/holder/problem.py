@@ -53,6 +53,7 @@ class ProblemKind(StrEnum):
     OVERDUE = "overdue"
     GARBAGE_KEPT = "garbage-kept"
     GAP = "gap"
+    READ_BUDGET = "read-budget"
     COVERED_MOUNT = "covered-mount"
     WEAK_FENCE = "weak-fence"
     NO_DELETIONS = "no-deletions"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.base.words import units
 from tierfs.base.words.names import printable
+from tierfs.reading.spending import UserBudget, spent_error
 from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, QUOTA
 from tierfs.upkeep.holder.problem import Problem, ProblemKind, worst_first
@@ -46,11 +47,12 @@ def problems_of(
     now_ms: int,
     mounts: Mapping[str, MountState] | None = None,
     waiting: Iterable[str] = (),
+    budgets: Iterable[UserBudget] = (),
 ) -> list[Problem]:
     """Return the problems of a store and its mounts, worst first.
 
     `floor_bytes`: free space below which appends fail; `mounts` by mount point; `waiting`: sentences about reads that
-    wait.
+    wait; `budgets`: what users have read.
     """
     return worst_first(
         [
@@ -62,6 +64,7 @@ def problems_of(
             *_failures(status.troubles, {problem.kind for problem in status.standing}),
             *_deletions(status),
             *_gaps(status),
+            *_budgets(budgets),
             *_mounts(mounts or {}),
             *(Problem(ProblemKind.READS_WAIT, text, "check the server or the disk") for text in waiting),
         ]
@@ -174,6 +177,15 @@ def _gaps(status: StoreStatus) -> Iterator[Problem]:
             f"{printable(gap.segment)}: lines may be missing before offset {gap.offset}: {printable(gap.why)}{others}"
         )
         yield Problem(ProblemKind.GAP, text, "keep more rotated files, or run tierfs follow all the time")
+
+
+def _budgets(budgets: Iterable[UserBudget]) -> Iterator[Problem]:
+    """Yield one problem for all users who have spent their budget, with the one who waits longest."""
+    spent = [budget for budget in budgets if budget.wait_s]
+    if spent:
+        others = f" (and {units.count(len(spent) - 1, 'other user')})" if len(spent) > 1 else ""
+        error = spent_error(spent[0])
+        yield Problem(ProblemKind.READ_BUDGET, f"{error}{others}", error.remedy or "")
 
 
 def _mounts(states: Mapping[str, MountState]) -> Iterator[Problem]:

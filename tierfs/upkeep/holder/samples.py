@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tierfs.base.system.mounts import state_of
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.store import MetadataStore
+from tierfs.reading.spending import UserBudget
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import ProblemKind
 from tierfs.upkeep.holder.problems import problems_of
@@ -30,6 +31,8 @@ class Watched:
     holder_path: Path
     floor_bytes: Callable[[], int]
     """Free space below which appends fail, by the settings of now."""
+    budgets: Callable[[], Sequence[UserBudget]]
+    """The budgets of users who have spent any of them, as far as it was saved."""
 
 
 def samples_of(
@@ -42,7 +45,10 @@ def samples_of(
     now_ms, floor_bytes = store.metadata.clock.now_ms(), store.floor_bytes()
     status = store_status(store.metadata, store.files, store.holder_path, store.path, brief=True)
     mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
-    problems = problems_of(status, floor_bytes=floor_bytes, now_ms=now_ms, mounts=mounts, waiting=waiting)
+    budgets = store.budgets()
+    problems = problems_of(
+        status, floor_bytes=floor_bytes, now_ms=now_ms, mounts=mounts, waiting=waiting, budgets=budgets
+    )
     by_kind = dict.fromkeys(map(str, ProblemKind), 0.0)
     for problem in problems:
         by_kind[problem.kind] += 1
@@ -55,6 +61,7 @@ def samples_of(
         MetricName.PROBLEMS: by_kind,
         MetricName.DISK_FLOOR: floor_bytes,
         MetricName.FOLLOW_GAPS: gaps,
+        MetricName.BUDGETS_SPENT: sum(budget.wait_s > 0 for budget in budgets),
         **_of_status(status),
     }
     if backlog is not None:
