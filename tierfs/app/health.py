@@ -38,10 +38,14 @@ class StoreHealth:
             "silent_mounts": self.points(MountState.SILENT),
             "covered_mounts": self.points(MountState.COVERED),
         }
-        return describe.store_status(self.report, self.problems) | states | {
-            "waiting": self.waiting,
-            "read_budgets": self.budgets,
-        }
+        return (
+            describe.store_status(self.report, self.problems)
+            | states
+            | {
+                "waiting": self.waiting,
+                "read_budgets": self.budgets,
+            }
+        )
 
     def points(self, wanted: MountState) -> list[str]:
         """Return the mount points of one state."""

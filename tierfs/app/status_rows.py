@@ -29,7 +29,7 @@ Row = tuple[str, str]
 
 _NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
 
-# Gaps that are shown, the newest.
+# Gaps that are shown, the newest, and budgets.
 _MOST_ROWS = 20
 
 

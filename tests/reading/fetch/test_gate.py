@@ -51,30 +51,30 @@ class Gated:
         self.gate = FetchGate(
             self.throttle,
             Budgets(directory / "budgets", directory / "lock", clock),
-            self._fetch,
+            self.fetch,
             lambda span, error: self.failed.append(error),
             self.metrics,
         )
         self.spans = SpanCache(BufferPool(1 << 40))
         self.spans.settle = self.gate.settle
-        self._next = 0
+        self.next_offset = 0
         self.limit(**settings)
 
     def limit(self, **settings: object) -> None:
         self.gate.limit(ReadSettings(**settings))  # type: ignore[arg-type]
 
     def ask(self, payer: Payer, length_bytes: int = MIB, priority: int = WANTED_NOW) -> Span:
-        grid = Grid(ByteRange(self._next, self._next + length_bytes), b"")
-        self._next += length_bytes
+        grid = Grid(ByteRange(self.next_offset, self.next_offset + length_bytes), b"")
+        self.next_offset += length_bytes
         span = self.spans.add(HOLDER, grid, waited_for=True)
         assert span is not None
         span.urgent = priority == WANTED_NOW
         self.gate.require(payer, priority)
         if not self.gate.keeps(span, payer, priority):
-            self._fetch(span)
+            self.fetch(span)
         return span
 
-    def _fetch(self, span: Span, fetched: int | None = None) -> None:
+    def fetch(self, span: Span, fetched: int | None = None) -> None:
         transfer = span.transfers[0]
         assert transfer.own(), "it is fetched once"
         transfer.filled = len(transfer.view)

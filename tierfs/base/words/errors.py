@@ -216,7 +216,10 @@ class WrongColdTier(Unavailable):
 
 
 class BudgetSpent(TierfsError):
-    """A user has read from the cold tier as much as the settings allow in an hour. No retry of tierfs changes that."""
+    """A user has read as much from the cold tier as `read.hourly_bytes` and `read.hourly_requests` permit per hour.
+
+    Do: wait, or raise that setting: see docs/operations.md#a-budget-for-each-user.
+    """
 
     errno = _errno.EDQUOT
     exit_code = 11
