@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tierfs.faces.cli.main import cli
 
 
 @pytest.fixture
@@ -55,6 +56,19 @@ def test_a_store_that_cannot_be_opened_is_critical(tmp_path: Path) -> None:
     assert (done.code, done.out.partition(" - ")[0]) == (2, "TIERFS CRITICAL")
     done = tierfs("status", "--check", "--json", store=tmp_path / "none", check=False)
     assert (done.code, json.loads(done.out)["check"]) == (2, "critical")
+
+
+def test_the_exit_code_of_a_check_is_that_of_the_worst_problem(path: Path, tmp_path: Path) -> None:
+    """In this process."""
+
+    def code(store: Path) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["--store", str(store), "status", "--check"])
+        return int(str(ended.value.code))
+
+    assert code(path) == 0
+    tierfs("append", "a", stdin=b"x", store=path)
+    assert [code(path), code(tmp_path / "none")] == [1, 2]
 
 
 @pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
