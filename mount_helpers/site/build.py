@@ -40,6 +40,8 @@ _OF_SCRIPT = re.compile(
     r"(?:\bfetch|\bimport|\bimportScripts|\bopen|\bsrc\s*=|\bhref\s*=)\s*\(?\s*['\"`](https?://[^'\"`]+)"
 )
 
+_SEARCHED = [(suffix, _OF_STYLE) for suffix in (".css", ".svg", ".html")] + [(".js", _OF_SCRIPT), (".html", _OF_SCRIPT)]
+
 
 @dataclass(frozen=True)
 class Part:
@@ -148,7 +150,7 @@ def problems(site: Path) -> Iterator[str]:
                 yield f"{name} links to {address}, which does not exist"
             elif parsed.fragment and there.suffix == ".html" and unquote(parsed.fragment) not in html(there).names:
                 yield f"{name} links to {address}: no such section"
-    for suffix, pattern in ((".css", _OF_STYLE), (".js", _OF_SCRIPT), (".html", _OF_STYLE), (".html", _OF_SCRIPT)):
+    for suffix, pattern in _SEARCHED:
         for path in sorted(site.rglob(f"*{suffix}")):
             text = path.read_text() if suffix != ".html" else "\n".join(_inline(path.read_text()))
             yield from (f"{path.relative_to(site)} requests {match}" for match in pattern.findall(text))

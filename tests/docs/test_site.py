@@ -83,6 +83,7 @@ GOOD = """<html><head><link rel="stylesheet" href="a.css"><script src="a.js"></s
         ),
         ("a.html", "</head>", "<script>fetch('https://x.example/')</script></head>", "a.html requests https://x.exam"),
         ("a.css", "red", "red; src: url('https://x.example/f.woff')", "a.css requests https://x.example/f.woff"),
+        ("a.svg", "red", "red; src: url('https://x.example/f.woff')", "a.svg requests https://x.example/f.woff"),
         ("a.js", "1", "import('https://x.example/m.js')", "a.js requests https://x.example/m.js"),
     ],
 )
@@ -90,6 +91,7 @@ def test_what_is_wrong_in_a_site_is_found(
     build: ModuleType, tmp_path: Path, file: str, good: str, bad: str, problem: str
 ) -> None:
     files = {"a.html": GOOD, "b.html": '<p id="there">', "a.css": "p {color: red}", "a.js": "1"}
+    files["a.svg"] = "<svg><style>p {color: red}</style></svg>"
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert list(build.problems(tmp_path)) == []
