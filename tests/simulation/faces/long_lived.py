@@ -27,7 +27,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.files import InUse
-from tierfs.reading.cache.fill import Warmer, _parts, _Replaced
+from tierfs.reading.cache.fill import PART_BYTES, Warmer, _parts, _Replaced
 from tierfs.reading.cache.fill_plan import Target, WantedBytes, plan
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import StoreReader
@@ -251,7 +251,7 @@ class LongLived:
                 Target(name, segment.id, self._reader.read_priority(txn, segment))
                 for name, segment in listed(self._world.store.metadata).items()
             ]
-        for part, _ in _parts(plan(self._metadata, targets, _CACHE_BYTES).wanted):
+        for part, _ in _parts(plan(self._metadata, targets, _CACHE_BYTES).wanted, PART_BYTES):
             yield part
 
     def _all_pieces(self) -> Iterator[ScrubPiece]:
