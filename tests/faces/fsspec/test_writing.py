@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
+import pytest
+
 from tests.faces.fsspec.conftest import CHUNK_BYTES
 from tests.mount.conftest import append
 from tierfs.app import store
@@ -69,6 +71,25 @@ def test_of_many_that_create_one_is_first(fs: TierfsFileSystem) -> None:
         won = list(pool.map(create, range(THREADS)))
     assert won.count(True) == 1
     assert fs.cat_file("contended") == b"%d" % won.index(True)
+
+
+def test_a_move_is_a_rename(store: store.Store, fs: TierfsFileSystem) -> None:
+    for name in ("a/1", "a/2", "b", "[c]"):
+        append(store, name, name.encode())
+    created = [fs.created(name) for name in ("a/1", "b")]
+    fs.mv("b", "d/e")
+    fs.mv("tierfs://a", "f", recursive=True)
+    assert [fs.created(name) for name in ("f/1", "d/e")] == created
+    fs.rename("d/e", "f")
+    fs.mv("f/e", "new/")
+    fs.mv("f/*", "g/")
+    fs.mv("f", "f")
+    assert fs.find("") == ["[c]", "g/1", "g/2", "new/e"]
+    with pytest.raises(FileExistsError):
+        fs.mv("g/1", "g/2")
+    with pytest.raises(FileNotFoundError):
+        fs.mv("none", "h")
+    assert fs.cat("g/*") == {"g/1": b"a/1", "g/2": b"a/2"}
 
 
 def test_directories_copies_and_removals(store: store.Store, fs: TierfsFileSystem, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tierfs.app import verbs
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.app.open_segment import SegmentHandle
 from tierfs.app.sources import STORE_VARIABLE, store_of
+from tierfs.app.store import Store
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.types import ReadPriority
@@ -236,6 +237,28 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     def _rm(self, path: str) -> None:
         self._remove([path], recursive=False)
 
+    def mv(
+        self,
+        path1: str | list[str],
+        path2: str | list[str],
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Give a segment or a directory another name, in one commit; several, and a depth, are copied and removed."""
+        if not (isinstance(path1, str) and isinstance(path2, str)) or maxdepth is not None or has_magic(path1):
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            return
+        old, new = self._strip_protocol(path1), self._strip_protocol(path2)
+        if old == new:
+            return
+        if path2.endswith("/") and not self.isdir(new):  # as of other filesystems: a directory that is to be made
+            new = f"{new}/{old.rpartition('/')[2]}"
+        store = self._connected().store
+        with as_os_errors(writing=True):
+            verbs.move(store, self._name(old), self._name(new))
+            self._settle(store)
+
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         """Copy a segment's bytes into a new one; of a directory only the directory."""
         if self.isdir(path1):
@@ -308,7 +331,10 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         with as_os_errors(writing=True):
             for path in some:
                 verbs.delete(store, self._name(self._strip_protocol(path)), recursive=recursive)
-            late = verbs.settle(store)
+            self._settle(store)
+
+    def _settle(self, store: Store) -> None:
+        late = verbs.settle(store)
         if late is not None:
             log.info("not published to the bucket yet: %s", late)
 
