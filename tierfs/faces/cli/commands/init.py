@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from tierfs.engine.chunkstore.place import Place
 
 
+class _NoPlace(click.ParamType[str]):
+    """The word `none`. Whoever types a place here is told the options for places."""
+
+    name = "none"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word. Raises BadParameter."""
+        if value != self.name:
+            self.fail(f"{value!r} is not 'none'; give a place with --bucket, --cold-dir or --cold-url", param, ctx)
+        return value
+
+
 @command("init")
 @place_options(
     "Keep cold bytes in S3.",
@@ -28,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
 @click.option("--if-missing", is_flag=True, help="Succeed if the store exists with this cold tier.")
-@click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
+@click.option("--cold", type=_NoPlace(), metavar="none", help="Create the store without a cold tier.")
 @ack_option
 @server_options()
 def init(
