@@ -50,6 +50,13 @@ def test_repair_adopts_the_etags(store: TestStore) -> None:
     assert cold_findings(store) == []
 
 
+def test_a_check_that_reads_all_bytes_counts_no_etags_before_it_has_read_them(store: TestStore) -> None:
+    copy_tier(store.cold)
+    changed = ChangedObjects(store.metadata, lambda _: store.cold, adopts=True, reads=False)
+    (found,) = cold_findings(store, changed)
+    assert found.message.endswith("--read checks their bytes, and --repair adopts the etags of those that match")
+
+
 def test_verify_adopts_the_etags(store: TestStore) -> None:
     copy_tier(store.cold)
     segment = store.segment("s")

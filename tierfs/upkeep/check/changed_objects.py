@@ -79,11 +79,12 @@ class ChangedObjects:
     def summary(self) -> str:
         """Return one line about the objects that are right."""
         proof = "--read checks their bytes" if not self._reads else "the blocks read from them match their checksums"
-        done = (
-            f"; adopted {count(self.adopted, 'etag')}"
-            if self._adopts
-            else "; reads, check PATH and --repair adopt the etags"
-        )
+        if not self._adopts:
+            done = "; reads, check PATH and --repair adopt the etags"
+        elif self._reads:
+            done = f"; adopted {count(self.adopted, 'etag')}"
+        else:  # the caller adopts them after its reads
+            done = ", and --repair adopts the etags of those that match"
         subject = f"{count(self.objects, 'object')} of {self.bytes} bytes"
         return f"{subject} whose etags differ from the record, as in copies; {proof}{done}"
 
