@@ -63,6 +63,9 @@ OTHERS = (
           "the disk of the store is almost full; below half of this, appends fail", "free space, or: tierfs evict"),
     Alert("TierfsChecksumFailures", "sum by (job, instance) (increase(tierfs_checksum_failures_total[15m])) > 5", "0m",
           "warning", "blocks with a wrong checksum are read", "check disk and network, then run: tierfs check --read"),
+    Alert("TierfsFollowLag", "tierfs_follow_lag_seconds > 3600", "15m", "warning",
+          "a followed log has had lines for an hour that are not in its segment",
+          "see: tierfs follow --list; start tierfs follow"),
     Alert("TierfsDiskCacheOff", 'tierfs_cache_errors_total{cache="disk"} > 0', "0m", "warning",
           "the disk cache had an error and is switched off", "check its disk, then mount again"),
 )  # fmt: skip
@@ -134,6 +137,8 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         "{{instance}} gaps": "tierfs_follow_gaps",
         "{{instance}} segments": "tierfs_segments",
     }),
+    ("Bytes of followed logs that wait", "bytes", {"{{instance}} {{logs}}": "tierfs_follow_lag_bytes"}),
+    ("Time for which lines of a followed log wait", "s", {"{{instance}}": "tierfs_follow_lag_seconds"}),
     ("Lost and suspect bytes", "bytes", {
         "{{instance}} lost": "tierfs_lost_bytes",
         "{{instance}} suspect": "tierfs_suspect_bytes",

@@ -14,6 +14,7 @@ from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.segments.endangered import Endangered
 from tierfs.reading.spending import name_of, told
+from tierfs.upkeep.holder.follow_lag import FollowLag
 from tierfs.upkeep.holder.status import (
     AdoptionStatus,
     BacklogStatus,
@@ -101,6 +102,7 @@ def holder_rows(report: StoreStatus) -> list[Row]:
         shown.append(("overdue", overdue))
     shown += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
     shown += [("follows", _follow(each, held=report.holder is not None)) for each in report.follows]
+    shown += [("follow lag", _lag(lag)) for lag in (report.follow_lag,) if lag is not None and lag.lagging]
     shown += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_ROWS:]]
     return shown
 
@@ -148,6 +150,12 @@ def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
 def _follow(follow: FollowStatus, *, held: bool) -> str:
     waits = "" if held else ", waits for a mount or daemon: tierfs mount, tierfs daemon"
     return f"{printable(follow.path)} into {printable(follow.into) or '/'}{waits}"
+
+
+def _lag(lag: FollowLag) -> str:
+    waits = f", waiting for {units.format_duration(round(lag.longest_s))}" if lag.longest_s >= 1 else ""
+    worst = f"{units.size(lag.worst_bytes)} of {printable(lag.worst)}"
+    return f"{units.size(lag.bytes)} of {lag.lagging} of {units.count(lag.logs, 'log')}{waits}; most: {worst}"
 
 
 def _gap(gap: GapStatus) -> str:

@@ -158,6 +158,17 @@ class MetricName(StrEnum):
         "Age of the oldest byte that is only on the local disk; reported by the holder.",
     )
     FOLLOW_GAPS = ("tierfs_follow_gaps", _SAMPLED, "Gaps in followed logs in the last week: lines that may be missing.")
+    FOLLOW_LAG_BYTES = (
+        "tierfs_follow_lag_bytes",
+        _SAMPLED,
+        "Bytes of followed logs that are not in their segments: of all logs of this host, and of the worst one.",
+        ("logs",),
+    )
+    FOLLOW_LAG_SECONDS = (
+        "tierfs_follow_lag_seconds",
+        _SAMPLED,
+        "Longest time for which a followed log of this host has had lines that are not in its segment.",
+    )
     HELD = ("tierfs_held", _SAMPLED, "1 while any process does the store's background work, else 0.")
     PROBLEMS = ("tierfs_problems", _SAMPLED, "Problems of the store, as tierfs status lists them, by kind.", ("kind",))
     STUCK = ("tierfs_stuck_tasks", _SAMPLED, "Background work that failed and is retried.")

@@ -89,7 +89,7 @@ def recent(ranges: Sequence[FollowedRange], now_ms: int) -> tuple[FollowedRange,
 
 def _continues(newest: FollowedRange, new: FollowedRange) -> bool:
     same_file = (newest.device, newest.inode, newest.file_end) == (new.device, new.inode, new.file_start)
-    same_file = same_file and newest.late == new.late
+    same_file = same_file and (newest.late, newest.sender) == (new.late, new.sender)
     if not newest.file_end:
         return same_file  # it has no bytes yet, wherever they go
     return same_file and newest.segment_end == new.segment_start and not new.gap
@@ -177,7 +177,8 @@ def in_background(txn: WriteTransaction, chosen: Iterable[FollowedSource], *, ba
 
 
 def _is_same(row: FollowedSource, source: FollowedSource) -> bool:
-    return (row.directory_id, row.path, row.below) == (source.directory_id, source.path, source.below)
+    ours = (source.directory_id, source.path, source.below, source.sender)
+    return (row.directory_id, row.path, row.below, row.sender) == ours
 
 
 def streams(txn: ReadTransaction, *, after: str = "") -> Iterator[tuple[str, tuple[FollowedRange, ...]]]:
@@ -193,6 +194,17 @@ def streams(txn: ReadTransaction, *, after: str = "") -> Iterator[tuple[str, tup
     for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
         if (name := _name_of(txn, prefix)) is not None:
             yield name, tuple(FOLLOWED.codec.decode(data) for _, data in rows)
+
+
+def newest_files(txn: ReadTransaction) -> Iterator[tuple[str, FollowedRange]]:
+    """Yield the name of each stream that has rows, with the range that the log's newest file continues."""
+    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name))
+    for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
+        # A log has up to 64 rows, and the last one is nearly always the one.
+        ranges = (FOLLOWED.codec.decode(data) for _, data in reversed(list(rows)))
+        newest = next((each for each in ranges if not each.late), None)
+        if newest is not None and (name := _name_of(txn, prefix)) is not None:
+            yield name, newest
 
 
 def _name_of(txn: ReadTransaction, prefix: bytes) -> str | None:

@@ -30,6 +30,7 @@ class FollowedRange(Record):
     unended: bool = False
     late: bool = False
     cursor: str = ""
+    sender: str = ""
 
     @property
     def segment_end(self) -> int:
@@ -52,3 +53,4 @@ class FollowedSource(Record):
     directory_id: DirectoryId
     begun_ms: int = 0
     background: bool = False
+    sender: str = ""

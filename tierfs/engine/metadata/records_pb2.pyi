@@ -685,7 +685,7 @@ class AppendKeyRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., segment_id: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., crc32c: _Optional[int] = ..., seal: _Optional[bool] = ..., committed_ms: _Optional[int] = ...) -> None: ...
 
 class FollowedRange(_message.Message):
-    __slots__ = ("version", "path", "device", "inode", "file_start", "file_end", "segment_start", "head_length", "head_crc32c", "tail_length", "tail_crc32c", "modified_ns", "committed_ms", "gap", "unended", "late", "cursor")
+    __slots__ = ("version", "path", "device", "inode", "file_start", "file_end", "segment_start", "head_length", "head_crc32c", "tail_length", "tail_crc32c", "modified_ns", "committed_ms", "gap", "unended", "late", "cursor", "sender")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -703,6 +703,7 @@ class FollowedRange(_message.Message):
     UNENDED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
     version: int
     path: bytes
     device: int
@@ -720,23 +721,26 @@ class FollowedRange(_message.Message):
     unended: bool
     late: bool
     cursor: str
-    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ..., cursor: _Optional[str] = ...) -> None: ...
+    sender: str
+    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., file_start: _Optional[int] = ..., file_end: _Optional[int] = ..., segment_start: _Optional[int] = ..., head_length: _Optional[int] = ..., head_crc32c: _Optional[int] = ..., tail_length: _Optional[int] = ..., tail_crc32c: _Optional[int] = ..., modified_ns: _Optional[int] = ..., committed_ms: _Optional[int] = ..., gap: _Optional[str] = ..., unended: _Optional[bool] = ..., late: _Optional[bool] = ..., cursor: _Optional[str] = ..., sender: _Optional[str] = ...) -> None: ...
 
 class FollowedSource(_message.Message):
-    __slots__ = ("version", "path", "below", "directory_id", "begun_ms", "background")
+    __slots__ = ("version", "path", "below", "directory_id", "begun_ms", "background", "sender")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     BELOW_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     BEGUN_MS_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
     version: int
     path: bytes
     below: str
     directory_id: int
     begun_ms: int
     background: bool
-    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., below: _Optional[str] = ..., directory_id: _Optional[int] = ..., begun_ms: _Optional[int] = ..., background: _Optional[bool] = ...) -> None: ...
+    sender: str
+    def __init__(self, version: _Optional[int] = ..., path: _Optional[bytes] = ..., below: _Optional[str] = ..., directory_id: _Optional[int] = ..., begun_ms: _Optional[int] = ..., background: _Optional[bool] = ..., sender: _Optional[str] = ...) -> None: ...
 
 class BatchMarker(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")

@@ -64,6 +64,9 @@ def samples_of(
         MetricName.BUDGETS_SPENT: sum(budget.wait_s > 0 for budget in budgets),
         **_of_status(status),
     }
+    if (lag := status.follow_lag) is not None:
+        samples[MetricName.FOLLOW_LAG_BYTES] = {"all": lag.bytes, "worst": lag.worst_bytes}
+        samples[MetricName.FOLLOW_LAG_SECONDS] = lag.longest_s
     if backlog is not None:
         samples[MetricName.BACKLOG_BYTES] = backlog.pending_bytes
         samples[MetricName.BACKLOG_AGE] = age_s(now_ms, backlog)

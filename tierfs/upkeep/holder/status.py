@@ -23,6 +23,7 @@ from tierfs.engine.segments.endangered import Endangered, endangered
 from tierfs.tiering import quota
 from tierfs.upkeep.holder import lock, requests
 from tierfs.upkeep.holder.failures import QUOTA
+from tierfs.upkeep.holder.follow_lag import FollowLag, follow_lag
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
@@ -185,6 +186,8 @@ class StoreStatus:
     follows: tuple[FollowStatus, ...] = ()
     gaps: tuple[GapStatus, ...] = ()
     """Of the last week."""
+    follow_lag: FollowLag | None = None
+    """Of the followed logs of this host; None if their file system does not answer."""
 
 
 def store_status(
@@ -201,6 +204,7 @@ def store_status(
     `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, for
     which the records of segments may have to be read.
     """
+    lag = follow_lag(metadata)
     with metadata.read() as txn:
         totals = totals_of(txn)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -246,6 +250,7 @@ def store_status(
             adoptions=tuple(_adoptions(txn)),
             follows=tuple(_follows(txn)),
             gaps=tuple(_gaps(txn)),
+            follow_lag=lag,
         )
 
 
