@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk, failing_disk
-from tests.reality import followed, kills
+from tests.reality import followed, kills, senders
 from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
@@ -26,6 +26,7 @@ DISK_BYTES = 200 << 20
 # Of a drill of `tierfs follow`: pause between rotations of all logs, and the last system call at which it is killed.
 ROTATE_S = 1.0
 MOST_CALLS = 2_000
+MOST_CALLS_OF_SERVER = 1_000
 
 
 @contextmanager
@@ -70,6 +71,29 @@ def run_follow(root: Path, modes: list[str], chosen: argparse.Namespace) -> None
     sys.exit(failed)
 
 
+def run_senders(root: Path, chosen: argparse.Namespace) -> None:
+    """Print what was rotated and killed, or the figures of one sender. Exits with 1 if a line is not there once."""
+    if chosen.measure:
+        print("local:", senders.measure(root / "local", is_sent=False).text(), flush=True)
+        print("sent:", senders.measure(root / "sent", is_sent=True).text())
+        return
+    drill = senders.run(
+        root,
+        random.Random(chosen.seed),
+        hosts=chosen.senders,
+        logs=chosen.logs,
+        bytes_per_s=chosen.rate,
+        every_s=ROTATE_S,
+        kills=chosen.kills,
+        most_calls=MOST_CALLS_OF_SERVER,
+    )
+    wrong = drill.wrong()
+    lines = sum(drill.logs.numbers)
+    print(f"{lines} lines, {drill.logs.rotations} rotations, {drill.server.kills} kills, {drill.killed} of senders")
+    print("\n".join(wrong[:20]))
+    sys.exit(bool(wrong))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reality")
     parser.add_argument("--seed", default=str(random.randrange(2**32)))
@@ -94,6 +118,12 @@ def main() -> None:
     following.add_argument("--kills", type=int, default=100, help="of each mode (100)")
     following.add_argument("--logs", type=int, default=500, help="in all (500)")
     following.add_argument("--rate", type=int, default=20_000_000, help="bytes a second of all logs (20,000,000)")
+    sending = subjects.add_parser("senders", help="kill a server that hosts send their rotated logs to")
+    sending.add_argument("--kills", type=int, default=20, help="of the server (20)")
+    sending.add_argument("--senders", type=int, default=20, help="in all (20)")
+    sending.add_argument("--logs", type=int, default=5, help="of each sender (5)")
+    sending.add_argument("--rate", type=int, default=2_000_000, help="bytes a second of all logs (2,000,000)")
+    sending.add_argument("--measure", action="store_true", help="measure one sender instead")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
@@ -119,6 +149,9 @@ def main() -> None:
             return
         if chosen.subject == "follow":
             run_follow(Path(root), chosen.mode or list(followed.MODES), chosen)
+            return
+        if chosen.subject == "senders":
+            run_senders(Path(root), chosen)
             return
         if chosen.subject == "full":
             with disk(Path(root) / "disk", DISK_BYTES) as path:

@@ -93,6 +93,15 @@ class Rotated:
         """A line of a log."""
         return f"{number:04d} {at:>{LINE_BYTES - 6}}\n".encode()
 
+    def difference(self, number: int, data: bytes) -> str:
+        """The first difference of bytes from a log; empty if they have each of its lines once and in order."""
+        expected = self.numbers[number]
+        for at in range(max(expected, len(data) // LINE_BYTES)):
+            seen = data[at * LINE_BYTES : (at + 1) * LINE_BYTES]
+            if at >= expected or seen != self.line(number, at):
+                return f"{number}: line {at} of {expected} is {seen!r}"
+        return "" if len(data) == expected * LINE_BYTES else f"{number}: {len(data)} bytes"
+
     def write_on(self) -> None:
         """Write at the rate, until the end."""
         begun_s, written = time.monotonic(), 0
@@ -202,18 +211,12 @@ class FollowDrill:
             return list(filter(None, (self._wrong(store, number) for number in range(self.rotated.count))))
 
     def _wrong(self, store: Store, number: int) -> str:
-        line, parts = self.rotated.line, list[bytes]()
+        parts: list[bytes] = []
         try:
             cat(store, f"in/{self.rotated.name(number)}", None, None, None, lambda data: parts.append(bytes(data)))
         except NotFound:
             return f"{number}: no segment"
-        data = b"".join(parts)
-        expected = self.rotated.numbers[number]
-        for at in range(max(expected, len(data) // LINE_BYTES)):
-            seen = data[at * LINE_BYTES : (at + 1) * LINE_BYTES]
-            if at >= expected or seen != line(number, at):
-                return f"{number}: line {at} of {expected} is {seen!r}"
-        return "" if len(data) == expected * LINE_BYTES else f"{number}: {len(data)} bytes"
+        return self.rotated.difference(number, b"".join(parts))
 
 
 def run(

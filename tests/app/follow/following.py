@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
 from tierfs.app.follow.follower import LogFollower
+from tierfs.app.follow.local import LocalTarget
 from tierfs.app.follow.sources import sources_of
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
@@ -57,7 +58,7 @@ class Following:
     def follower(self) -> LogFollower:
         """The follower; made by the first look after a restart."""
         if self._follower is None:
-            self._follower = LogFollower(self.store, sources_of(self._typed), "in", self.told)
+            self._follower = LogFollower(LocalTarget(self.store, "in", self.told), sources_of(self._typed), self.told)
         return self._follower
 
     def look(self, times: int = 1, *, after_s: float = LOOK_S) -> None:

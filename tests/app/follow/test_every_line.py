@@ -14,6 +14,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
 from tierfs.app.follow import follower
 from tierfs.app.follow.follower import LogFollower
+from tierfs.app.follow.local import LocalTarget
 from tierfs.app.follow.sources import sources_of
 from tierfs.app.room import InLog
 from tierfs.app.setup.create import init_store
@@ -88,7 +89,9 @@ class World:
         try:
             if self._follower is None:
                 self._store = open_store(self.path / "store", self.clock)
-                self._follower = LogFollower(self._store, sources_of([str(self.logs)]), "in", InLog())
+                self._follower = LogFollower(
+                    LocalTarget(self._store, "in", InLog()), sources_of([str(self.logs)]), InLog()
+                )
             self._follower.look()
         except Killed:
             self.kill()

@@ -6,56 +6,84 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from tierfs.app.follow import resume
 from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.sources import Log, LogSource
+from tierfs.app.follow.target import AppendTarget, LogPlace, TargetUnavailable, other_host
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import crc32c
-from tierfs.base.words.types import DirectoryId, EntryKind, SegmentKind
+from tierfs.base.words.types import DirectoryId
 from tierfs.engine.metadata import directories, followed
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange, FollowedSource
-from tierfs.engine.segments import create, streams
+from tierfs.engine.segments import create
 
 
-def record(store: Store, into: str, sources: Sequence[LogSource], logs: Collection[Log], at_ms: int) -> None:
-    """Record that following sources begins with these logs, which were listed after `at_ms`; make the directories."""
-    earlier = EarlierFiles()
-    first = [(each.segment, row) for each in logs if (row := _first(store, each, earlier)) is not None]
+def record(
+    store: Store,
+    into: str,
+    sources: Sequence[LogSource],
+    first: Sequence[tuple[str, FollowedRange]],
+    at_ms: int,
+    sender: str = "",
+) -> list[FollowedSource]:
+    """Record that following sources begins with these files, by segment; make the directories. Return the records.
+
+    A source that is recorded keeps its time. Raises Conflict for one that another host follows into the directory.
+    """
     with store.metadata.write() as txn:
         for name in {into, *(segment.rpartition("/")[0] for segment, _ in first)}:
             create.make_directory(txn, name)
         directory_id = directories.must_find(txn, into).id
-        followed.begin(txn, [record_of(source, directory_id, at_ms) for source in sources], first)
+        rows = [record_of(source, directory_id, at_ms, sender) for source in sources]
+        ours = {replace(row, begun_ms=0) for row in rows}
+        for row in followed.sources(txn):
+            if row.sender != sender and replace(row, begun_ms=0, background=False, sender=sender) in ours:
+                raise other_host(f"{os.fsdecode(row.path)} into {into or '/'}", row.sender, sender)
+        followed.begin(txn, rows, first)
+    return recorded(store, into, sources, sender)
 
 
-def _first(store: Store, log: Log, earlier: EarlierFiles) -> FollowedRange | None:
-    """Return the place from which a log is read: its start, or the end of the bytes that its segment already has."""
-    with store.metadata.read() as txn:
-        if followed.of(txn, log.segment):
-            return None
-        entry = directories.find(txn, log.segment)
-        is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
-        segment = streams.newest(txn, directories.segment_by_name(txn, log.segment)) if is_segment else None
-    if segment is not None and segment.kind is SegmentKind.BYTES and segment.length > segment.start_offset:
-        from tierfs.app.follow import resume
+def first_ranges(target: AppendTarget, logs: Collection[Log]) -> list[tuple[str, FollowedRange]]:
+    """Return the places from which logs without a record are read, by segment. Raises TargetUnavailable."""
+    places = target.places([each.segment for each in logs])
+    earlier = EarlierFiles()
+    first: list[tuple[str, FollowedRange]] = []
+    for each in logs:
+        place = places[each.segment]
+        if isinstance(place, TargetUnavailable):
+            raise place
+        if isinstance(place, LogPlace) and not place.ranges:
+            row = found(target, each, place, earlier) or _beginning(each.path)
+            first += [] if row is None else [(each.segment, replace(row, sender=target.sender))]
+    return first
 
-        if (place := resume.find(store, segment, log.path, earlier)) is not None:
-            return place
-    return _beginning(log.path)
+
+def found(target: AppendTarget, log: Log, place: LogPlace, earlier: EarlierFiles) -> FollowedRange | None:
+    """Return the place in a log's files at which the bytes of its segment end; None without any, or if they differ."""
+    if place.length <= place.start_offset:
+        return None
+    last = target.last_bytes(log.segment, resume.LAST_BYTES)
+    return resume.find(last, place, log.path, earlier)
 
 
-def recorded(store: Store, into: str, sources: Sequence[LogSource]) -> list[FollowedSource]:
+def recorded(store: Store, into: str, sources: Sequence[LogSource], sender: str = "") -> list[FollowedSource]:
     """Return the records of sources that are followed into a directory; of the others there are none."""
     with store.metadata.read() as txn:
         entry = directories.find(txn, into)
-        wanted = set() if entry is None else {record_of(source, entry.id) for source in sources}
+        wanted = set() if entry is None else {record_of(source, entry.id, sender=sender) for source in sources}
         return [row for row in followed.sources(txn) if replace(row, begun_ms=0, background=False) in wanted]
 
 
-def record_of(source: LogSource, directory_id: int, begun_ms: int = 0) -> FollowedSource:
+def record_of(source: LogSource, directory_id: int, begun_ms: int = 0, sender: str = "") -> FollowedSource:
     """Return the record of a source that is followed into a directory."""
-    path = os.fsencode(source.path)
-    return FollowedSource(path=path, below=source.below, directory_id=DirectoryId(directory_id), begun_ms=begun_ms)
+    return FollowedSource(
+        path=os.fsencode(source.path),
+        below=source.below,
+        directory_id=DirectoryId(directory_id),
+        begun_ms=begun_ms,
+        sender=sender,
+    )
 
 
 def _beginning(path: str) -> FollowedRange | None:

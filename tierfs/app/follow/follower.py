@@ -1,7 +1,8 @@
 """Follow logs into segments: look, read, append, wait. Part of the composition root.
 
 Looking is the truth: every file is looked at every few seconds, and each half second where inotify reports nothing.
-The store has the only state: after any error a log continues as after a restart of the process.
+The store has the only state, whether it is of this host or of another one (`target`): after any error a log continues
+as after a restart of the process.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import errno
 import logging
 import math
 import os
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs.app.follow import beginnings, sources
 from tierfs.app.follow.earlier_files import EarlierFiles
@@ -21,26 +21,15 @@ from tierfs.app.follow.log_reader import LogReader, NewLines
 from tierfs.app.follow.rotations import logs_of
 from tierfs.app.follow.sources import Found, Log, LogSource
 from tierfs.app.follow.summary import FollowSummary
+from tierfs.app.follow.target import FollowTarget, LogAppend, LogPlace, TargetUnavailable
 from tierfs.app.follow.tree import WatchedTree
-from tierfs.app.follow.writers import Writers
 from tierfs.app.room import Tells
-from tierfs.app.store import Store
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import FEW_FILES, FEW_FILES_REMEDY, Meaning, meanings, ours
 from tierfs.base.words import names
-from tierfs.base.words.errors import (
-    IsDirectory,
-    NotFound,
-    PermissionDenied,
-    StorageFull,
-    TierfsError,
-    Unavailable,
-)
-from tierfs.base.words.types import MIB, ByteRange, EntryKind
-from tierfs.engine.metadata import directories, followed
-from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.engine.segments import streams
-from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_all
+from tierfs.base.words.errors import NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.base.words.types import MIB, ByteRange
+from tierfs.engine.metadata.followed_range import FollowedRange
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +44,9 @@ POLL_S = 0.5
 PIECE_BYTES = MIB // 2
 _ROUND_BYTES = 16 * MIB
 
-# After an error of one log.
+# After an error of one log, and of the whole store: that costs one request then.
 _RETRY_S = 5.0
+_TARGET_RETRY_S = 1.0
 
 # A segment that gets nothing for so long may be sealed or removed by others (a guess).
 _IDLE_WRITER_S = 60.0
@@ -90,24 +80,20 @@ class _Followed:
     """Whether its place has to be taken from the store again."""
     next_try_s: float = 0.0
     error: TierfsError | None = None
-    writer: SegmentWriter | None = None
     active_s: float = 0.0
 
 
 class LogFollower:
     """Follows sources into a directory of a store. Use it in one thread; close it."""
 
-    def __init__(
-        self, store: Store, followed_sources: Sequence[LogSource], into: str, tells: Tells, *, waits: bool = True
-    ) -> None:
-        """Find the logs. Raises NotFound if there never were any, InvalidRequest for a bad `into`.
+    def __init__(self, target: FollowTarget, followed_sources: Sequence[LogSource], tells: Tells) -> None:
+        """Find the logs; the target is closed with the follower. Raises NotFound if there never were any.
 
-        `waits`: for room on a full disk; else lines that find none are an error of their log, and are retried.
+        Raises Conflict for a source that another host follows, and what the target raises if it cannot be reached.
         """
         osio.allow_more_open_files(_CACHES_SHARE * _OPEN_FILES)
         self.summary = FollowSummary()
-        self._store = store
-        self._into = names.join(names.split(into))
+        self._target = target
         self._sources = followed_sources
         self._tells = tells
         self._tree = WatchedTree()
@@ -118,8 +104,9 @@ class LogFollower:
         self._refused: dict[str, str] = {}
         self._since_ns = 0
         self._looked_s = self._polled_s = -math.inf
-        self._stop = threading.Event()
-        self._writers = Writers(store, tells, math.inf if waits else 0.0, self._stop)
+        self._stop = target.stop
+        self._is_once = False
+        self._waits_for: TargetUnavailable | None = None
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self._begin()
@@ -129,7 +116,7 @@ class LogFollower:
 
     def close(self) -> None:
         """End; idempotent. NewLines that were not appended are read by the next follower."""
-        self._close_writers(list(self._logs.values()))
+        self._target.close()
         for each in self._logs.values():
             each.reader.close()
         self._logs.clear()
@@ -158,10 +145,16 @@ class LogFollower:
             self._stop.wait(PAUSE_S)
 
     def run_once(self) -> None:
-        """Append everything that is there now, but for the beginning of a last line that is still being written."""
+        """Append everything that is there now, but for the beginning of a last line that is still being written.
+
+        Raises TargetUnavailable.
+        """
+        self._is_once = True
         self._due_all()
         while not self._stop.is_set():
             self._append_due(self._now_s())
+            if self._waits_for is not None:
+                raise self._waits_for
             waiting = [each for each in self._logs.values() if each.reader.is_lost]
             if not waiting:
                 return
@@ -183,44 +176,35 @@ class LogFollower:
                 self._polled_s = now_s
                 self._poll()
         self._append_due(now_s)
-        self._let_go(now_s)
+        self._target.let_go(_IDLE_WRITER_S)
 
     # What there is to follow.
 
     def _begin(self) -> None:
         """Find the logs, and record that following them begins, so that none of them is passed over after a crash."""
-        at_ms = self._store.clock.now_ms()
+        at_ms = self._target.clock.now_ms()
         seen = self._look_for()
-        begun = beginnings.recorded(self._store, self._into, self._sources)
-        if not seen.logs and not begun:
+        begun_ms = self._target.begin(self._sources, [*seen.logs.values()], at_ms)
+        if begun_ms is None:
             refused = next(iter(seen.refused.values()), "")
             typed = " ".join(names.printable(source.path) for source in self._sources)
             raise NotFound(
                 f"nothing to follow matches {typed}" + (f": {refused}" if refused else ""),
                 remedy="give files, directories or patterns of files that exist; quote a pattern",
             )
-        if len(begun) < len(self._sources):
-            beginnings.record(self._store, self._into, self._sources, seen.logs.values(), at_ms)
-            begun = beginnings.recorded(self._store, self._into, self._sources)
-        self._since_ns = (min(row.begun_ms for row in begun) - _MS_PER_S) * _NS_PER_MS
-        for each in self._absent():
+        self._since_ns = (begun_ms - _MS_PER_S) * _NS_PER_MS
+        # Logs without a file, whose last lines may be in a rotated one.
+        recent = self._target.recent(self._target.clock.now_ms() - _ABSENT_MS)
+        for each in sources.absent(self._sources, self._target.into, recent):
             seen.logs.setdefault(each.path, each)
         self._follow(seen)
 
-    def _absent(self) -> list[Log]:
-        """Return the logs without a file whose last lines may be in a rotated one."""
-        with self._store.metadata.read() as txn:
-            rows = [(name, each[-1].committed_ms) for name, each in followed.streams(txn) if not each[-1].cursor]
-        since_ms = self._store.clock.now_ms() - _ABSENT_MS
-        return sources.absent(self._sources, self._into, [name for name, at_ms in rows if at_ms >= since_ms])
-
     def _look_for(self) -> Found:
-        with self._store.metadata.read() as txn:
-            return sources.find(self._sources, self._into, self._tree, lambda name: _is_known(txn, name))
+        return sources.find(self._sources, self._target.into, self._tree, self._target.is_known)
 
     def _find(self) -> None:
         """Look for logs that appeared or vanished."""
-        if self._tree.look(self._store.clock.now_ms() * _NS_PER_MS):
+        if self._tree.look(self._target.clock.now_ms() * _NS_PER_MS):
             self._follow(self._look_for())
 
     def _follow(self, seen: Found) -> None:
@@ -231,7 +215,7 @@ class LogFollower:
         long_ago_s = self._now_s() - _ABSENT_MS / _MS_PER_S
         for path in [path for path, each in self._logs.items() if each.active_s < long_ago_s]:
             if path not in seen.logs:
-                self._close(self._logs.pop(path))
+                self._logs.pop(path).reader.close()
         new = [each for path, each in seen.logs.items() if path not in self._logs]
         for each in new:
             reader = LogReader(each.path, each.segment, self._earlier, self._since_ns)
@@ -248,20 +232,34 @@ class LogFollower:
 
     def _reload(self, logs: Sequence[_Followed]) -> None:
         """Take the places of logs from the store."""
-        with self._store.metadata.read() as txn:
-            for each in logs:
-                each.is_due, each.is_stale = True, False
-                try:
-                    ranges, length = followed.of(txn, each.reader.segment), _length(txn, each.reader.segment)
-                except TierfsError as exc:
-                    self._failed(each, exc)
-                    continue
-                each.reader.reset(ranges, length)
+        if not logs:
+            return
+        places = self._target.places([each.reader.segment for each in logs])
+        for each in logs:
+            each.is_due, each.is_stale = True, False
+            place = places[each.reader.segment]
+            if isinstance(place, TierfsError):
+                self._failed(each, place)
+                continue
+            if self._waits_for is not None and not self._waits_for.is_reached:
+                self._waits_no_more()
+            try:
+                each.reader.reset(place.ranges or self._found(each.reader, place), place.length)
+            except TierfsError as exc:
+                self._failed(each, exc)
+
+    def _found(self, reader: LogReader, place: LogPlace) -> tuple[FollowedRange, ...]:
+        """Return the place of a segment that has bytes and no record, as after a recovery of its store."""
+        try:
+            found = beginnings.found(self._target, Log(reader.path, reader.segment), place, self._earlier)
+        except OSError as exc:
+            raise ours(exc, reader.path, _FILES_OF_OTHERS) from exc
+        return () if found is None else (replace(found, sender=self._target.sender),)
 
     # When to look at which.
 
     def _now_s(self) -> float:
-        return self._store.clock.monotonic_s()
+        return self._target.clock.monotonic_s()
 
     def _pause_s(self) -> float:
         if any(each.reader.is_waiting or each.is_due for each in self._logs.values()):
@@ -308,7 +306,7 @@ class LogFollower:
         due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
         while due and not self._stop.is_set():
             self._append_all(self._looked_at(due, now_s), now_s)
-            due = [each for each in due if each.reader.is_behind]
+            due = [each for each in due if each.reader.is_behind and each.next_try_s <= now_s]
             for each in due:
                 each.is_due = True
 
@@ -333,10 +331,11 @@ class LogFollower:
     def _looked_at(self, due: Sequence[_Followed], now_s: float) -> list[_Followed]:
         """Look at the logs that are due, with one listing of their directory; return those that can be read."""
         self._earlier.renew()
+        self._reload([each for each in due if each.is_stale])
         seen: list[_Followed] = []
         for each in due:
-            if each.is_stale:
-                self._reload([each])
+            if each.next_try_s > now_s:
+                continue
             try:
                 each.reader.look(now_s)
             except OSError as exc:
@@ -355,40 +354,29 @@ class LogFollower:
         except OSError as exc:
             self._unreadable(each, exc)
             return None
-        if piece is None and self._is_crowded:
-            each.reader.close()
-        return piece
+        if piece is None:
+            if self._is_crowded:
+                each.reader.close()
+            return None
+        return replace(piece, followed=replace(piece.followed, sender=self._target.sender))
 
     def _append(self, pieces: Sequence[tuple[_Followed, NewLines]]) -> None:
-        """Append pieces of different logs in one commit. An error of one log is reported, and its piece read again."""
-        self._open_writers(pieces)
-        ready = [(each, piece, each.writer) for each, piece in pieces if each.writer is not None]
-        planned = [
-            PlannedAppend(writer, piece.data, piece.expected_offset, followed=piece.followed)
-            for _, piece, writer in ready
-        ]
-        if not planned:
+        """Append pieces of different logs together. An error of one log is reported, and its piece read again."""
+        if not pieces:
             return
-        results = append_all(planned)
-        for (each, piece, _), append, first in zip(ready, planned, results, strict=True):
-            result = self._writers.with_room(append) if isinstance(first, StorageFull) else first
+        results = self._target.append(
+            [LogAppend(each.reader.segment, new.data, new.expected_offset, new.followed) for each, new in pieces]
+        )
+        for (each, piece), result in zip(pieces, results, strict=True):
             if isinstance(result, ByteRange):
                 self._took(each, piece, result)
             else:
                 self._failed(each, result)
 
-    def _open_writers(self, pieces: Sequence[tuple[_Followed, NewLines]]) -> None:
-        closed = [(each, piece) for each, piece in pieces if each.writer is None or each.writer.is_closed]
-        opened = self._writers.open({each.reader.segment: piece.expected_offset for each, piece in closed})
-        for each, _ in closed:
-            result = opened[each.reader.segment]
-            each.writer = None if isinstance(result, TierfsError) else result
-            if isinstance(result, TierfsError):
-                self._failed(each, result)
-
     def _took(self, each: _Followed, piece: NewLines, added: ByteRange) -> None:
-        each.reader.took(piece, added, self._store.clock.now_ms())
+        each.reader.took(piece, added, self._target.clock.now_ms())
         each.active_s, each.error = self._now_s(), None
+        self._waits_no_more()
         self.summary.bytes += len(piece.data)
         self.summary.appends += 1
         self.summary.failed.pop(each.reader.path, None)
@@ -397,54 +385,26 @@ class LogFollower:
             shown = names.printable(each.reader.path)
             self._tells.warn(f"{shown}: lines may be missing before offset {added.start}: {piece.followed.gap}")
 
+    def _waits_no_more(self) -> None:
+        if self._waits_for is not None:
+            self._tells.note("following continues")
+        self._waits_for = None
+
     def _failed(self, each: _Followed, exc: TierfsError) -> None:
         """Report an error of a log once, and continue after a pause with what the store has of it."""
-        path = each.reader.path
-        if str(each.error) != str(exc):
+        path, retry_s = each.reader.path, _RETRY_S
+        if isinstance(exc, TargetUnavailable):
+            retry_s = _TARGET_RETRY_S
+            if self._waits_for is None and not self._is_once:  # once for all logs
+                self._tells.warn(f"waiting: {exc}")
+            self._waits_for = exc
+        elif str(each.error) != str(exc):
             self._tells.warn(f"{names.printable(path)} waits: {exc}")
         each.error = self.summary.failed[path] = exc
-        each.next_try_s = self._now_s() + _RETRY_S
+        each.next_try_s = self._now_s() + retry_s
         each.is_stale = True
-        if each.writer is not None:
-            self._store.engine.close_writer(each.writer)
-            each.writer = None
-
-    # What is kept open.
-
-    def _let_go(self, now_s: float) -> None:
-        """Close the writers of idle logs, so that others may seal their segments."""
-        idle_s = now_s - _IDLE_WRITER_S
-        self._close_writers(
-            [each for each in self._logs.values() if each.writer is not None and each.active_s <= idle_s]
-        )
 
     @property
     def _is_crowded(self) -> bool:
         """Whether there are too many logs to keep the files of all open: those that are idle are found by name."""
         return len(self._logs) * _FILES_PER_LOG > osio.open_files_within_limit(_OPEN_FILES)
-
-    def _close_writers(self, logs: Sequence[_Followed]) -> None:
-        self._writers.close([each.writer for each in logs if each.writer is not None])
-        for each in logs:
-            each.writer = None
-
-    def _close(self, each: _Followed) -> None:
-        each.reader.close()
-        self._close_writers([each])
-
-
-def _is_known(txn: ReadTransaction, name: str) -> bool:
-    try:
-        return bool(followed.of(txn, name))
-    except TierfsError:
-        return False
-
-
-def _length(txn: ReadTransaction, name: str) -> int:
-    """Return the length of a stream; 0 if there is none. Raises IsDirectory."""
-    entry = directories.find(txn, name)
-    if entry is None:
-        return 0
-    if entry.kind is EntryKind.DIRECTORY:
-        raise IsDirectory(f"{names.printable(name)} is a directory", remedy="follow with another --into")
-    return streams.newest(txn, directories.segment_by_name(txn, name)).length

@@ -86,12 +86,14 @@ class BackgroundFollowing:
         if known is None or known[0] != rows:
             # Here and not above: every mount and daemon looks for sources, and few have one.
             from tierfs.app.follow.follower import LogFollower
+            from tierfs.app.follow.local import LocalTarget
             from tierfs.app.follow.sources import LogSource
 
             if known is not None:
                 self._followers.pop(into)[1].close()
             wanted = [LogSource.of(os.fsdecode(row.path), row.below) for row in rows]
-            known = rows, LogFollower(self._store, wanted, into, InLog(), waits=False)
+            target = LocalTarget(self._store, into, InLog(), waits=False)
+            known = rows, LogFollower(target, wanted, InLog())
             self._followers[into] = known
             log.info("following %d files into %s", len(known[1].paths), names.printable(into) or "/")
         known[1].look()

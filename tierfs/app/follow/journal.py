@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import select
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tierfs.app.follow.follower import PIECE_BYTES
 from tierfs.app.follow.summary import FollowSummary
-from tierfs.app.room import Room, Tells
-from tierfs.app.store import Store
+from tierfs.app.follow.target import AppendTarget, LogAppend
+from tierfs.app.room import Tells
 from tierfs.base.system import processes
 from tierfs.base.system.processes import Process, TimeoutExpired
 from tierfs.base.words import names
 from tierfs.base.words.errors import NotFound, TierfsError, Unavailable
-from tierfs.base.words.types import MIB, ByteRange
-from tierfs.engine.metadata import directories, followed
+from tierfs.base.words.types import MIB
+from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.followed_range import FollowedRange
-from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.engine.segments import streams
-from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_all
-from tierfs.reading.stream import copy_segment
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +49,8 @@ _CURSOR = "__CURSOR"
 class JournalFollower:
     """Follows the journal of this host, or one unit's entries, into one segment. Use it in one thread."""
 
-    def __init__(self, store: Store, unit: str, into: str, tells: Tells, *, directory: str = "") -> None:
-        """Raises NotFound without journalctl, InvalidRequest for a bad name of the segment.
+    def __init__(self, target: AppendTarget, unit: str, into: str, tells: Tells, *, directory: str = "") -> None:
+        """Raises NotFound without journalctl, InvalidRequest for a bad name of the segment. Close the target yourself.
 
         `unit` may be empty, for all entries. `directory` has the files, if they are not those of the running journald.
         """
@@ -65,15 +59,14 @@ class JournalFollower:
             raise NotFound("journalctl is not installed", remedy="install systemd, or follow files: tierfs follow PATH")
         self.segment = names.join(names.split(f"{into}/{unit or 'journal'}"))
         self.summary = FollowSummary(logs=1)
-        self._store = store
+        self._target = target
         self._tells = tells
         self._path = f"journal:{directory}:{unit}".encode()
         self._words = [program, "--quiet", "--no-pager", "--all", "--output=json"]
         self._words += [f"--unit={unit}"] if unit else []
         self._words += [f"--directory={directory}"] if directory else []
-        self._stop = threading.Event()
+        self._stop = target.stop
         self._error = ""
-        self._writer: SegmentWriter | None = None
         self._cursor = ""
         self._length = self._read_bytes = 0
         self._lead = b""
@@ -106,7 +99,7 @@ class JournalFollower:
         """Append what journalctl writes, from the last entry of the segment on, until it ends or `stop`."""
         self._take_place()
         words = [*self._words, *options, *([f"--cursor={self._cursor}"] if self._cursor else [])]
-        with _running(words) as process, self._appending():
+        with _running(words) as process:
             is_first = bool(self._cursor)
             for lines in self._batches(process):
                 gap = ""
@@ -118,6 +111,7 @@ class JournalFollower:
                         gap = f"the journal has no entry {self._cursor} any more"
                 if lines:
                     self._append(lines, gap)
+        self._target.let_go(0.0)
 
     def _batches(self, process: Process) -> Iterator[list[bytes]]:
         """Yield whole lines, those together that arrive together, until journalctl ends or `stop`."""
@@ -144,65 +138,48 @@ class JournalFollower:
                 buffer += data
         return False
 
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
-        """Close the writer after the block."""
-        try:
-            yield
-        finally:
-            if self._writer is not None:
-                self._store.engine.close_writer(self._writer)
-                self._writer = None
-
     def _append(self, lines: Sequence[bytes], gap: str) -> None:
         data, cursor = b"".join(lines), _cursor_of(lines[-1])
         end = self._read_bytes + len(data)
-        new = FollowedRange(path=self._path, file_start=self._read_bytes, file_end=end, cursor=cursor, gap=gap)
-        room = Room(self._store, self._tells, wait_s=math.inf)
-        name, length = self.segment, self._length
-        if self._writer is None:
-            self._writer = room.make(
-                name, lambda: self._store.engine.open_writer(name, expected_offset=length), self._stop
-            )
-        append = PlannedAppend(self._writer, self._lead + data, length, followed=new)
-        added = room.make(name, lambda: _appended(append), self._stop)
+        new = FollowedRange(
+            path=self._path,
+            file_start=self._read_bytes,
+            file_end=end,
+            cursor=cursor,
+            gap=gap,
+            sender=self._target.sender,
+        )
+        [added] = self._target.append([LogAppend(self.segment, self._lead + data, self._length, new)])
+        if isinstance(added, TierfsError):
+            raise added
         self._length, self._read_bytes, self._cursor, self._lead = added.end, end, cursor, b""
         self.summary.bytes += len(data)
         self.summary.appends += 1
         if gap:
             self.summary.gaps += 1
-            self._tells.warn(f"{names.printable(name)}: entries may be missing before offset {added.start}: {gap}")
+            self._tells.warn(
+                f"{names.printable(self.segment)}: entries may be missing before offset {added.start}: {gap}"
+            )
 
     def _take_place(self) -> None:
         """Take the place in the journal from the store: the record, or else the last whole entry of the segment."""
-        with self._store.metadata.read() as txn:
-            ranges = [each for each in followed.of(txn, self.segment) if each.path == self._path]
-            entry = directories.find(txn, self.segment)
-            segment = streams.newest(txn, directories.segment_by_name(txn, self.segment)) if entry is not None else None
-        self._length = segment.length if segment is not None else 0
+        place = self._target.places([self.segment])[self.segment]
+        if isinstance(place, TierfsError):
+            raise place
+        self._length = place.length
         self._lead = b""
-        kept = followed.held(ranges, self._length)
+        kept = followed.held([each for each in place.ranges if each.path == self._path], self._length)
         self._read_bytes = kept[-1].file_end if kept else 0
         self._cursor = kept[-1].cursor if kept else ""
-        if segment is not None and not self._cursor:
-            self._take_last_entry(segment)
+        if place.length > place.start_offset and not self._cursor:
+            self._take_last_entry()
 
-    def _take_last_entry(self, segment: SegmentRecord) -> None:
+    def _take_last_entry(self) -> None:
         """Take the place from the bytes of a segment that was recovered, or has lost its end."""
-        start = max(segment.start_offset, segment.length - _LAST_BYTES)
-        parts: list[bytes] = []
-        copy_segment(self._store.reader(), segment, start, segment.length, None, lambda data: parts.append(bytes(data)))
-        data = b"".join(parts)
+        data = self._target.last_bytes(self.segment, _LAST_BYTES)
         whole = data.rfind(b"\n") + 1
         self._lead = b"\n" if whole < len(data) else b""
         self._cursor = next(filter(None, map(_cursor_of, reversed(data[:whole].splitlines()))), "")
-
-
-def _appended(append: PlannedAppend) -> ByteRange:
-    result = append_all([append])[0]
-    if isinstance(result, TierfsError):
-        raise result
-    return result
 
 
 def _cursor_of(line: bytes) -> str:

@@ -14,47 +14,36 @@ from tierfs.app.follow import files
 from tierfs.app.follow.earlier_files import EarlierFiles
 from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import SeenFile
-from tierfs.app.store import Store
+from tierfs.app.follow.target import LogPlace
 from tierfs.app.unpacking import is_compressed
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
-from tierfs.engine.metadata.records import SegmentRecord
-from tierfs.reading.stream import copy_segment
 
 # Some dozens of lines: a time in one of them makes them unique.
-_LAST_BYTES = 4096
+LAST_BYTES = 4096
 
 _READ_BYTES = MIB
 
 
-def find(store: Store, segment: SegmentRecord, path: str, earlier: EarlierFiles) -> FollowedRange | None:
+def find(last: bytes, place: LogPlace, path: str, earlier: EarlierFiles) -> FollowedRange | None:
     """Return the bytes of a log's file with which a segment ends; None if no file has them, or several places do.
 
-    Raises the errors of a read of the segment.
+    `last` are the last bytes of the segment, at most LAST_BYTES.
     """
-    last = _last_bytes(store, segment)
     if not last:
         return None
-    is_all = segment.start_offset == 0 and len(last) == segment.length
-    for file in reversed(
-        list(_files_of(path, earlier))
-    ):  # the bytes at the start of a file are after others in the segment
+    is_all = place.start_offset == 0 and len(last) == place.length
+    # The bytes at the start of a file are after others in the segment.
+    for file in reversed(list(_files_of(path, earlier))):
         try:
             with closing(files.opened(file)) as opened:
                 ends = [len(last)] if is_all and opened.read(0, len(last)) == last else list(_ends_of(opened, last))
                 if ends:
-                    return _range(opened, ends[0], segment.length) if len(ends) == 1 else None
+                    return _range(opened, ends[0], place.length) if len(ends) == 1 else None
         except (OSError, Unreadable):
             continue
     return None
-
-
-def _last_bytes(store: Store, segment: SegmentRecord) -> bytes:
-    start = max(segment.start_offset, segment.length - _LAST_BYTES)
-    parts: list[bytes] = []
-    copy_segment(store.reader(), segment, start, segment.length, None, lambda data: parts.append(bytes(data)))
-    return b"".join(parts)
 
 
 def _files_of(path: str, earlier: EarlierFiles) -> Iterator[SeenFile]:

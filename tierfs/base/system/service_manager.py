@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from typing import NamedTuple
 
@@ -22,6 +23,34 @@ _US_PER_S = 1_000_000
 # Priorities of sd-daemon(3), by the least level of a record.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
+
+
+class WatchedStop(threading.Event):
+    """An event that ends a loop. Each look at it, and each wait for it, reports that the loop runs.
+
+    So a loop cannot forget to report, in whichever of its waits it is: for room on a disk, for a server, for a change.
+    """
+
+    def __init__(self) -> None:
+        """Report nothing yet."""
+        super().__init__()
+        self._next_s = 0.0
+
+    def is_set(self) -> bool:
+        """Return whether the loop is to end."""
+        self._report()
+        return super().is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; return whether it is there."""
+        self._report()
+        return super().wait(timeout)
+
+    def _report(self) -> None:
+        every_s, now_s = alive_every_s(), time.monotonic()
+        if every_s is not None and now_s >= self._next_s:
+            self._next_s = now_s + every_s / 2
+            notify_alive()
 
 
 class _Manager(NamedTuple):

@@ -70,17 +70,23 @@ def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) 
 
 
 def error_answer(error: TierfsError, status: int | None = None, **more: Any) -> Response:
-    """Return an error as an answer: `more`, its kind, what it says, and what to do."""
-    kind = InvalidRequest if isinstance(error, Refused) else type(error)
-    data = {**more, "error": kind.__name__, "message": str(error), "remedy": error.remedy}
-    if isinstance(error, errors.OffsetMismatch):
-        data["actual_length"] = error.actual_length
-    if isinstance(error, errors.Unconfirmed):
-        data["end"] = error.end
+    """Return an error as an answer, with `more`."""
+    data = {**more, **error_data(error)}
     status = status_of(error) if status is None else status
     if isinstance(error, Refused):
         return answer(data, status, error.headers)
     return answer(data, status, _RETRY_AFTER if status in _TRY_LATER else None)
+
+
+def error_data(error: TierfsError) -> dict[str, Any]:
+    """Return an error as JSON data: its kind, what it says, and what to do."""
+    kind = InvalidRequest if isinstance(error, Refused) else type(error)
+    data: dict[str, Any] = {"error": kind.__name__, "message": str(error), "remedy": error.remedy}
+    if isinstance(error, errors.OffsetMismatch):
+        data["actual_length"] = error.actual_length
+    if isinstance(error, errors.Unconfirmed):
+        data["end"] = error.end
+    return data
 
 
 def refused(refusal: Refusal) -> ASGIApp:

@@ -24,6 +24,7 @@ from tierfs.base.words.types import Ack, ByteRange
 from tierfs.engine.metadata import append_keys, directories, policies
 from tierfs.engine.metadata.append_key_record import AppendKeyRecord
 from tierfs.engine.metadata.append_keys import AppendKey
+from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.segments.writer import PlannedAppend, SegmentWriter, append_all
 from tierfs.faces.admin.answers import Refused
 
@@ -56,6 +57,7 @@ class _Queued:
     key: str | None
     deadline: Deadline
     answer: asyncio.Future[ByteRange]
+    followed: FollowedRange | None = None
     was_made: bool = False
     """Whether an earlier request has made the append."""
 
@@ -91,18 +93,25 @@ class Appends:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def append(
-        self, name: str, data: Buffer, expected_offset: int | None = None, *, seal: bool, key: str | None = None
+        self,
+        name: str,
+        data: Buffer,
+        expected_offset: int | None = None,
+        *,
+        seal: bool = False,
+        key: str | None = None,
+        followed: FollowedRange | None = None,
     ) -> tuple[ByteRange, bool]:
         """Append bytes to a segment, which is made where it is missing; return their range, once they are durable.
 
         One that the bucket acknowledges has its deadline from here on, whatever it waits for in the queues.
         The name is one that names.join returned. With `key` an append that was made under it is not made again: its
-        range is returned, and that it was. Raises Refused for the key of another append, and as Engine.open_writer and
-        SegmentWriter.append, with nothing appended.
+        range is returned, and that it was. `followed` is recorded with the bytes. Raises Refused for the key of another
+        append, and as Engine.open_writer and SegmentWriter.append, with nothing appended.
         """
         answer: asyncio.Future[ByteRange] = self._loop.create_future()
         deadline = Deadline.after(self._store.settings.ack.deadline_s, "ack.deadline_s")
-        queued = _Queued(name, data, expected_offset, seal, key, deadline, answer)
+        queued = _Queued(name, data, expected_offset, seal, key, deadline, answer, followed)
         if key is None:
             return await self._made(queued), False
         first = self._keyed.setdefault((name, key), queued)
@@ -188,6 +197,7 @@ class Appends:
         self._leave_renamed()
         kept = set(self._writers)
         now_s = self._store.clock.monotonic_s()
+        self._open_followed(group, now_s)
         for at, queued in enumerate(group):
             try:
                 key = queued.as_key()
@@ -199,7 +209,13 @@ class Appends:
                 with queued.deadline.in_force():
                     writer = self._writer(queued.name, now_s)
                 planned[at] = PlannedAppend(
-                    writer, queued.data, queued.expected_offset, queued.seal, key, queued.deadline
+                    writer,
+                    queued.data,
+                    queued.expected_offset,
+                    queued.seal,
+                    key,
+                    queued.deadline,
+                    followed=queued.followed,
                 )
             except Exception as exc:
                 results[at] = unexpected(exc, names.printable(queued.name)), False
@@ -267,6 +283,18 @@ class Appends:
         for name in failed - set(self._on_way):
             self._leave(name)
 
+    def _open_followed(self, group: list[_Queued], now_s: float) -> None:
+        """Open the segments of followed logs in one commit: a sender may have hundreds that got nothing for a while."""
+        lengths = {each.name: each.expected_offset or 0 for each in group if each.followed is not None}
+        lengths = {name: length for name, length in lengths.items() if name not in self._writers}
+        if len(lengths) > 1:
+            try:
+                opened = self._store.engine.open_writers(lengths)
+            except TierfsError as exc:  # of one of them: alone, each has its own
+                log.debug("writers are opened one by one: %s", exc)
+            else:
+                self._writers |= {name: (writer, now_s) for name, writer in opened.items()}
+
     def _writer(self, name: str, now_s: float) -> SegmentWriter:
         writer, _ = self._writers.get(name, (None, 0.0))
         if writer is None:
@@ -292,9 +320,14 @@ class Appends:
 
     def _leave_idle(self) -> None:
         since_s = self._store.clock.monotonic_s() - self._idle_s
-        for name, (_, last_s) in list(self._writers.items()):
-            if last_s <= since_s and not self._on_way[name]:
-                self._leave(name)
+        rows = list(self._writers.items())
+        idle = [name for name, (_, last_s) in rows if last_s <= since_s and not self._on_way[name]]
+        quick = [writer for name in idle if not (writer := self._writers[name][0]).acknowledges_cold]
+        alive = [writer for writer in quick if not writer.is_closed]
+        if len(alive) > 1:  # one commit marks the chunks of all as whole
+            append_all([PlannedAppend(writer, b"", last=True) for writer in alive])
+        for name in idle:
+            self._leave(name)
 
     def _leave_all(self) -> None:
         for name in list(self._writers):

@@ -91,19 +91,29 @@ _OFFLOAD = _object(
     error={"type": ["object", "null"]},
 )
 
+_OBJECTS = {"type": "array", "items": {"type": "object"}}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000}
+_FOLLOWED = _object(path=_STRING, streams=_OBJECTS, sources=_OBJECTS, next=_OR_NULL)
+
 _POLICIES = _object(path=_STRING, policy={"type": "object", "additionalProperties": {"type": "object"}})
 
 # By the name of the handler: its parameters, the status and the schema of its answer.
 _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "ls": (
-        {"after": _STRING, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        {"after": _STRING, "limit": _LIMIT},
         200,
-        _object(path=_STRING, names={"type": "array", "items": {"type": "object"}}, next=_OR_NULL),
+        _object(path=_STRING, names=_OBJECTS, next=_OR_NULL),
     ),
     "info": ({}, 200, {"type": "object"}),
     "map": ({}, 200, {"type": "object"}),
     "read": ({"read_priority": _STRING}, 200, None),
     "append": ({"expect_offset": _OFFSET, "seal": _FLAG}, 200, _object(segment=_STRING, start=_OFFSET, end=_OFFSET)),
+    "followed": ({"after": _STRING, "limit": _LIMIT}, 200, _FOLLOWED),
+    "follow": (
+        {},
+        200,
+        _object(begun_ms={"type": ["integer", "null"]}, appends=_OBJECTS, places={"type": "object"}),
+    ),
     "seal": ({}, 200, _object(**_SEALED, already_sealed=_FLAG)),
     "unseal": ({}, 200, _object(**_SEALED, already_open=_FLAG)),
     "truncate": ({"before": _OFFSET}, 200, {"type": "object"}),
@@ -121,7 +131,7 @@ _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "policy": ({}, 200, _POLICIES),
     "set_policy": ({}, 200, _POLICIES),
     "status": ({}, 200, {"type": "object"}),
-    "failures": ({}, 200, _object(failures={"type": "array", "items": {"type": "object"}})),
+    "failures": ({}, 200, _object(failures=_OBJECTS)),
     "health": ({}, 200, _object(store_id=_STRING, healthy=_FLAG)),
     "ready": ({}, 200, _object(ready=_FLAG, why={"type": "array", "items": _STRING})),
     "metrics": ({}, 200, None),
@@ -160,7 +170,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         described.append(
             {"name": "name", "in": "path", "required": True, "schema": schema_of_name, "description": what}
         )
-    errors = _ERRORS | (_OF_BODIES if operation.handler in ("append", "set_policy") else {})
+    errors = _ERRORS | (_OF_BODIES if operation.handler in ("append", "follow", "set_policy") else {})
     errors |= {422: _OTHER_KEY, 504: _UNCONFIRMED} if operation.handler == "append" else {}
     answers: dict[str, Any] = {
         str(code): {"description": text, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
@@ -187,6 +197,7 @@ def _operation(operation: Described) -> dict[str, Any]:
     }
     if operation.handler == "append":
         described.append(_KEY)
+    if operation.handler in ("append", "follow"):
         data["requestBody"] = {
             "required": True,
             "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},

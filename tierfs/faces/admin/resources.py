@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tierfs.app import describe, verbs
 from tierfs.app import store as app
+from tierfs.app.follow import messages
 from tierfs.app.health import health_of
 from tierfs.base.options import policy as policy_text
 from tierfs.base.words import names
@@ -24,6 +25,7 @@ from tierfs.engine.segments import stat
 from tierfs.faces.admin.answers import answer, flag, idempotency_key, name_after, number, only, parameter
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
+from tierfs.faces.admin.following import Following
 from tierfs.faces.admin.offloads import Offloads
 from tierfs.faces.admin.reads import read_segment
 from tierfs.faces.python.store import Store
@@ -56,6 +58,7 @@ class Resources:
         self._appends = appends
         self._offloads = offloads
         self._bodies = bodies
+        self._following = Following(store, appends)
         self._threads = CapacityLimiter(_THREADS)
         self._begun_s = self._store.clock.monotonic_s()
 
@@ -121,6 +124,31 @@ class Resources:
         finally:
             self._bodies.free(len(body))
         return answer({"segment": name, "start": done.start, "end": done.end}, 200, _REPLAYED if was_made else None)
+
+    async def followed(self, request: Request) -> Response:
+        """List the logs that are followed into a directory, `limit` after the segment `after`, and their places."""
+        only(request, "after", "limit")
+        path, after = _name(request), parameter(request, "after") or ""
+        limit = number(request, "limit", MOST_NAMES) or MOST_NAMES
+        return answer(await self.in_thread(partial(self._following.listed, path, after, limit)))
+
+    async def follow(self, request: Request) -> Response:
+        """Append lines of followed logs with their places in their files, in one commit, each at its expected offset.
+
+        Raises InvalidRequest.
+        """
+        only(request)
+        into, body = _name(request), await self._bodies.read(request)
+        try:
+            wanted = messages.parse_request(body, into)
+            begun_ms = None
+            if wanted.beginning is not None:
+                begun_ms = await self.in_thread(partial(self._following.begun, wanted.beginning, wanted.sender, into))
+            done = await self._following.appended(wanted)
+            places = await self.in_thread(partial(self._following.places, wanted)) if wanted.looks else {}
+        finally:
+            self._bodies.free(len(body))
+        return answer({"begun_ms": begun_ms, "appends": done, "places": places})
 
     async def seal(self, request: Request) -> Response:
         """Seal a segment; repeating it succeeds."""

@@ -47,6 +47,8 @@ OPERATIONS = (
     Operation("GET", f"/{VERSION}/map/{{name}}", "map"),
     Operation("GET", f"/{VERSION}/bytes/{{name}}", "read"),
     Operation("POST", f"/{VERSION}/append/{{name}}", "append"),
+    Operation("GET", f"/{VERSION}/followed/{{name}}", "followed"),
+    Operation("POST", f"/{VERSION}/follow/{{name}}", "follow"),
     Operation("POST", f"/{VERSION}/seal/{{name}}", "seal"),
     Operation("POST", f"/{VERSION}/unseal/{{name}}", "unseal"),
     Operation("POST", f"/{VERSION}/truncate/{{name}}", "truncate"),
