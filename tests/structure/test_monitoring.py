@@ -75,6 +75,6 @@ def test_alerts_of_the_runbook_exist_and_all_but_notes_and_mounts_lead_there() -
         "TierfsOverdue",
         "TierfsGap",
         "TierfsDiskCacheOff",
-    } | {"TierfsReadBudget"}
+    } | {"TierfsReadBudget", "TierfsFollowLag"}
     notes = {name for name, alert in known.items() if alert.severity == "info"}
     assert elsewhere - notes == mounts | of_their_rows

@@ -9,30 +9,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.app.follow.following import Told
 from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
-from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
+from tierfs.app.connection import CONNECTIONS, StorePlace
 from tierfs.app.follow.follower import LogFollower
 from tierfs.app.follow.remote import RemoteTarget
 from tierfs.app.follow.server import AdminServer, ServerAddress
 from tierfs.app.follow.sources import sources_of
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
-from tierfs.base.options.config import AdminSettings
+from tierfs.base.words.types import MIB
 from tierfs.faces.admin import listen
-from tierfs.faces.admin.appends import Appends
-from tierfs.faces.admin.bodies import Bodies
-from tierfs.faces.admin.dashboard.pages import Dashboard
-from tierfs.faces.admin.dashboard.views import Views
-from tierfs.faces.admin.offloads import Offloads
-from tierfs.faces.admin.pulsar.served import PulsarResources
-from tierfs.faces.admin.resources import Resources
-from tierfs.faces.admin.routes import application
-from tierfs.faces.python.store import Store
 
 TIMEOUT_S = 30
 TOKEN = "a-token-of-enough-characters"
@@ -49,15 +40,15 @@ class ServedStore:
         self.token.write_text(TOKEN)
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             self.port = free.getsockname()[1]
-        self.settings = AdminSettings(listen=f"127.0.0.1:{self.port}")
-        self.connection: Connection | None = None
         self._pool = ThreadPoolExecutor(1)
         self._done: Future[None] | None = None
         self._end: Callable[[], object] = lambda: None
 
-    def start(self, **settings: object) -> None:
-        """Serve, with some settings of `admin`."""
-        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]
+    def start(self, body_bytes: int = MIB, senders: str = "", **write: object) -> None:
+        """Serve, with some settings of `write`."""
+        admin = [f'listen = "127.0.0.1:{self.port}"', f"body_bytes = {body_bytes}", f'senders = "{senders}"']
+        others = [f'{key} = "{value}"' for key, value in write.items()]
+        (self.path / "store.toml").write_text("\n".join(["[admin]", *admin, "[write]", *others, ""]))
         serves = threading.Event()
         self._done = self._pool.submit(asyncio.run, self._serve(serves))
         self._done.add_done_callback(lambda _: serves.set())  # or it failed
@@ -66,23 +57,9 @@ class ServedStore:
             self._done.result()
 
     async def _serve(self, serves: threading.Event) -> None:
-        self.connection = CONNECTIONS.get(StorePlace(str(self.path)))
-        store, ended = self.connection.store, asyncio.Event()
-        loop = asyncio.get_running_loop()
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
         self._end = lambda: loop.call_soon_threadsafe(ended.set)
-        appends, offloads = Appends(store, self.settings.writer_idle_s), Offloads(store)
-        bodies = Bodies(self.settings.bodies_bytes, self.settings.body_bytes)
-        with Store(self.connection) as face:
-            resources = Resources(face, store, appends, offloads, bodies)
-            pulsar = PulsarResources(store, offloads, bodies, resources.in_thread)
-            dashboard = Dashboard(Views(store, offloads), bodies)
-            async with listen._Serving(application(resources, pulsar, dashboard), self.settings) as serving:
-                await listen._listen_tcp(serving, store, self.settings)
-                serves.set()
-                await ended.wait()
-            await appends.close()
-            await asyncio.to_thread(offloads.close)
-        self.connection = None
+        await listen.serve(CONNECTIONS.get(StorePlace(str(self.path))), serves.set, lambda _: ended)
 
     def stop(self) -> None:
         """End the server; idempotent."""

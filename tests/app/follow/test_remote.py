@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tierfs.app.follow.sources import sources_of
 from tierfs.app.follow.target import TargetUnavailable
 from tierfs.app.store import open_store
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
+from tierfs.engine.metadata.tables import FOLLOWED
 
 LINES = [f"{number} of many lines, each with its own number\n" for number in range(1000)]
 
@@ -120,15 +121,13 @@ def test_a_full_disk_of_the_server_is_waited_for_and_reported_once(served: Serve
         host.write("one\n", name)
     host.look()
     served.stop()
-    (served.path / "store.toml").write_text('[write]\nfree_space_floor_bytes = "1PiB"\n')
-    served.start()
+    served.start(free_space_floor_bytes="1PiB")
     for name in ("a.log", "b.log"):
         host.write("two\n", name)
     host.look(3)
     assert len(host.told.warnings) == 1
     assert "waiting: " in host.told.warnings[0]
     served.stop()
-    (served.path / "store.toml").write_text("")
     served.start()
     host.look(2)
     assert [served.text(f"hosts/web1/{name}") for name in ("a.log", "b.log")] == ["one\ntwo\n"] * 2
@@ -186,26 +185,19 @@ def test_a_segment_without_a_record_continues_in_its_file(served: ServedStore, h
     assert served.text("hosts/web1/app.log") == "".join(LINES)
 
 
-def test_a_store_that_lost_its_records_while_it_was_followed_gets_no_line_twice(
-    served: ServedStore, host: Host
-) -> None:
-    host.write("".join(LINES[:400]))
-    host.look()
-    served.stop()
-    with closing(open_store(served.path)) as store, store.metadata.write() as txn:
-        for key in [key for key, _ in txn.scan_raw(b"followed")]:
-            txn.delete(b"followed", key)
-    served.start()
-    host.write("".join(LINES[400:]))
-    # An append whose answer was lost makes the sender look at the records.
+def test_a_store_that_lost_its_records_meanwhile_gets_no_line_twice(served: ServedStore, host: Host) -> None:
     line = CutLine(served.port)
+    host.port = line.port
     with closing(line):
-        line.loses = 1
-        host.follower._target._server.address = replace(  # type: ignore[attr-defined]
-            host.follower._target._server.address,
-            port=line.port,  # type: ignore[attr-defined]
-        )
-        host.follower._target._server.close()  # type: ignore[attr-defined]
+        host.write("".join(LINES[:400]))
+        host.look()
+        served.stop()
+        with closing(open_store(served.path)) as store, store.metadata.write() as txn:
+            for key in [key for key, _ in txn.scan_raw(FOLLOWED.name)]:
+                txn.delete(FOLLOWED.name, key)
+        served.start()
+        line.loses = 1  # so that the sender looks at the records
+        host.write("".join(LINES[400:]))
         host.look(3)
         assert served.text("hosts/web1/app.log") == "".join(LINES)
 
@@ -276,10 +268,10 @@ def test_urls_that_are_none_and_that_would_send_in_clear_are_refused(url: str, w
     assert ServerAddress.parse("http://[::1]:9160", None, None).url == "http://[::1]:9160"
 
 
-def test_the_name_of_a_host_is_made_of_its_machine_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("0123456789abcdef0123456789abcdef\n")
-    monkeypatch.setattr(remote, "_MACHINE_ID", tmp_path / "id")
-    name = remote.default_sender()
-    assert (len(name), name in (tmp_path / "id").read_text()) == (16, False)
-    (tmp_path / "id").write_text("uninitialized\n")
-    assert remote.default_sender() != name
+def test_the_name_of_a_host_is_made_of_its_machine_id(tmp_path: Path) -> None:
+    file = tmp_path / "id"
+    file.write_text("0123456789abcdef0123456789abcdef\n")
+    name = remote.default_sender(file)
+    assert (len(name), name in file.read_text()) == (16, False)
+    file.write_text("uninitialized\n")
+    assert remote.default_sender(file) == os.uname().nodename

@@ -10,10 +10,8 @@ its own transaction (`tierfs/engine/metadata/followed.py`). Files are only ever 
   `in_background`  the same by the holder of a store
   `journal`     the journal of systemd, by its cursor
   `beginnings`  what is followed, and from which files on
-  `places`      what a store has of a log
   `resume`      the place of a segment without a record, by its last bytes
-  `target`      the store that lines go to, as followers see it
-  `local`       the store of this host: writers, and room on its disk
+  `target`      the store that lines go to, as followers see it: `local`, of this host, or `remote`, by `server`
   `log_reader`  one log: its open files, and its next whole lines
   `files`       one file: its bytes, decompressed if need be, and whether it is the one that the store knows
   `sources`     the logs that paths and patterns stand for, and their segments

@@ -54,12 +54,12 @@ def first_ranges(target: AppendTarget, logs: Collection[Log]) -> list[tuple[str,
         if isinstance(place, TargetUnavailable):
             raise place
         if isinstance(place, LogPlace) and not place.ranges:
-            row = found(target, each, place, earlier) or _beginning(each.path)
+            row = continued(target, each, place, earlier) or _beginning(each.path)
             first += [] if row is None else [(each.segment, replace(row, sender=target.sender))]
     return first
 
 
-def found(target: AppendTarget, log: Log, place: LogPlace, earlier: EarlierFiles) -> FollowedRange | None:
+def continued(target: AppendTarget, log: Log, place: LogPlace, earlier: EarlierFiles) -> FollowedRange | None:
     """Return the place in a log's files at which the bytes of its segment end; None without any, or if they differ."""
     if place.length <= place.start_offset:
         return None

@@ -244,17 +244,17 @@ class LogFollower:
             if self._waits_for is not None and not self._waits_for.is_reached:
                 self._waits_no_more()
             try:
-                each.reader.reset(place.ranges or self._found(each.reader, place), place.length)
+                each.reader.reset(place.ranges or self._continued(each.reader, place), place.length)
             except TierfsError as exc:
                 self._failed(each, exc)
 
-    def _found(self, reader: LogReader, place: LogPlace) -> tuple[FollowedRange, ...]:
+    def _continued(self, reader: LogReader, place: LogPlace) -> tuple[FollowedRange, ...]:
         """Return the place of a segment that has bytes and no record, as after a recovery of its store."""
         try:
-            found = beginnings.found(self._target, Log(reader.path, reader.segment), place, self._earlier)
+            place_in_files = beginnings.continued(self._target, Log(reader.path, reader.segment), place, self._earlier)
         except OSError as exc:
             raise ours(exc, reader.path, _FILES_OF_OTHERS) from exc
-        return () if found is None else (replace(found, sender=self._target.sender),)
+        return () if place_in_files is None else (replace(place_in_files, sender=self._target.sender),)
 
     # When to look at which.
 

@@ -71,16 +71,16 @@ class LocalTarget:
 
     def places(self, segments: Sequence[str]) -> dict[str, LogPlace | TierfsError]:
         """Return what the store has of each log."""
-        found: dict[str, LogPlace | TierfsError] = {}
+        places: dict[str, LogPlace | TierfsError] = {}
         with self._store.metadata.read() as txn:
             for segment in segments:
                 try:
                     place = place_of(txn, segment)
                 except TierfsError as exc:
-                    found[segment] = exc
+                    places[segment] = exc
                 else:
-                    found[segment] = of_other(segment, place.ranges, self.sender) or place
-        return found
+                    places[segment] = of_other(segment, place.ranges, self.sender) or place
+        return places
 
     def last_bytes(self, segment: str, most_bytes: int) -> bytes:
         """Return the last bytes of a segment."""

@@ -57,7 +57,7 @@ def request_bytes(request: FollowRequest, into: str) -> bytes:
     head: dict[str, Any] = {"sender": request.sender}
     if request.beginning is not None:
         begun = request.beginning
-        head["begin"] = {
+        head["start"] = {
             "at_ms": begun.at_ms,
             "sources": [{"path": each.path, "below": each.below} for each in begun.sources],
             "files": [{"name": _below(into, name), "range": range_data(row)} for name, row in begun.first],
@@ -81,9 +81,9 @@ def parse_request(body: bytearray, into: str) -> FollowRequest:
     try:
         head = json.loads(bytes(body[:end]))
     except (ValueError, RecursionError) as exc:
-        raise InvalidRequest("the body does not begin with a line of JSON") from exc
-    if not isinstance(head, dict) or set(head) - {"sender", "begin", "appends", "looks"}:
-        raise InvalidRequest("the line of JSON has other fields than sender, begin, appends and looks")
+        raise InvalidRequest("the body does not start with a line of JSON") from exc
+    if not isinstance(head, dict) or set(head) - {"sender", "start", "appends", "looks"}:
+        raise InvalidRequest("the line of JSON has other fields than sender, start, appends and looks")
     sender = checked_sender(head.get("sender"))
     view, at = memoryview(body), end
     appends: list[LogAppend] = []
@@ -100,7 +100,7 @@ def parse_request(body: bytearray, into: str) -> FollowRequest:
         raise InvalidRequest("the body is longer than its appends")
     if len({each.segment for each in appends}) < len(appends):
         raise InvalidRequest("a request has two appends to one segment")
-    begun = head.get("begin")
+    begun = head.get("start")
     beginning = None if begun is None else _beginning(begun, into, sender)
     return FollowRequest(sender, beginning, tuple(appends), _looks(head.get("looks", {}), into))
 
@@ -157,7 +157,7 @@ def _beginning(data: Any, into: str, sender: str) -> Beginning:
         for each in _list(given.get("sources"))
     )
     if not sources:
-        raise InvalidRequest("a beginning has no source")
+        raise InvalidRequest("start has no source")
     first = tuple((_name(into, each), _range(each.get("range"), sender)) for each in _list(given.get("files", [])))
     return Beginning(_number(given, "at_ms"), sources, first)
 
@@ -199,7 +199,7 @@ def _path(path: object) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError as exc:
-        raise InvalidRequest("the path of a file is none") from exc
+        raise InvalidRequest("invalid path of a file") from exc
 
 
 def _dict(data: Any) -> dict[str, Any]:

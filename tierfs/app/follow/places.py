@@ -1,4 +1,4 @@
-"""What a store has of a log, and the last bytes of its segment: for followers here, and for those of other hosts."""
+"""The place of a log in a store, and the last bytes of its segment: for followers here, and those of other hosts."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _FOLLOW, _FOLLOWED = "/v1/follow/", "/v1/followed/"
 # Between two attempts to reach a server.
 _RETRY_S = 1.0
 
-_MACHINE_ID = Path("/etc/machine-id")
+MACHINE_ID = Path("/etc/machine-id")
 # machine-id(5) asks programs to show a hash with a key of their own.
 _APPLICATION = b"tierfs follow"
 _ID_DIGITS = 16
@@ -234,10 +234,10 @@ class RemoteTarget:
                 told, self._failure = True, None
 
 
-def default_sender() -> str:
+def default_sender(machine_id: Path = MACHINE_ID) -> str:
     """Return the name of this host: a hash of its machine id, or its host name if it has none."""
     with suppress(OSError):
-        machine = _MACHINE_ID.read_bytes().strip()
+        machine = machine_id.read_bytes().strip()
         if machine and machine != b"uninitialized":
             return hmac.new(machine, _APPLICATION, hashlib.sha256).hexdigest()[:_ID_DIGITS]
     return os.uname().nodename

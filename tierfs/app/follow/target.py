@@ -18,7 +18,7 @@ from tierfs.engine.metadata.followed_range import FollowedRange
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """What a store has of a log."""
+    """The bytes that a store has of a log."""
 
     ranges: tuple[FollowedRange, ...] = ()
     """Of its stream, in order."""

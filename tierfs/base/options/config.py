@@ -328,6 +328,9 @@ class AdminSettings:
     token: Annotated[Directory, "File with the token that TCP clients must send; created by the first start."] = (
         "admin.token"
     )
+    senders: Annotated[
+        Directory, "File with a line DIRECTORY TOKEN for each host that may only follow logs into that directory."
+    ] = ""
     names: Annotated[str, "Additional server names, separated by spaces, that requests may have in Host."] = ""
     connections: Annotated[
         AtOnce, "Maximum connections, for the socket in the store and for TCP each; further ones are closed."

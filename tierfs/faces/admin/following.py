@@ -55,13 +55,13 @@ class Following:
 
     def places(self, request: FollowRequest) -> dict[str, Any]:
         """Return what the store has of each log that the host looks for, by its segment."""
-        found: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         for segment, most_bytes in (request.looks or {}).items():
             try:
-                found[segment] = self._place(segment, most_bytes)
+                shown[segment] = self._place(segment, most_bytes)
             except TierfsError as exc:
-                found[segment] = error_data(exc)
-        return found
+                shown[segment] = error_data(exc)
+        return shown
 
     def _place(self, segment: str, most_bytes: int) -> dict[str, Any]:
         with self._store.metadata.read() as txn:

@@ -10,8 +10,10 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tierfs.base.words.names import printable
 from tierfs.faces.admin.dashboard.paths import Access, access_of, login
 from tierfs.faces.admin.dashboard.sessions import LoginSessions
+from tierfs.faces.admin.senders import SenderTokens, may_follow
 
 _BEARER = "bearer"
 
@@ -36,6 +38,8 @@ class Admission:
     """Names, without a port, that `Host` may have; None: any, for pages those of this machine."""
     sessions: LoginSessions | None = None
     """Of browsers, which log in with the token; None on a Unix socket."""
+    senders: SenderTokens | None = None
+    """Further tokens, each for following into one directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def refusal(
     if hosts is not None and host not in hosts:
         # A name that a stranger's DNS points here, from a browser (DNS rebinding).
         return Refusal(421, "PermissionDenied", "this server does not serve this Host")
-    refused = _unauthenticated(admission, held, access, target, method)
+    refused = _unauthenticated(admission, held, access, path or "", target, method)
     if refused is not None:
         return refused
     if b"#" in target:  # the name would end there, and be another segment's
@@ -82,13 +86,20 @@ def refusal(
 
 
 def _unauthenticated(
-    admission: Admission, held: Mapping[bytes, list[bytes]], access: Access, target: bytes, method: str
+    admission: Admission, held: Mapping[bytes, list[bytes]], access: Access, path: str, target: bytes, method: str
 ) -> Refusal | None:
     """Return why a request without a right token is refused; a session opens pages, and without one a login does."""
     if admission.token is None or access in (Access.FORM, Access.ASSET):
         return None
-    if _is_token(held.get(b"authorization", []), admission.token):
+    given = _bearer_of(held.get(b"authorization", []))
+    # Constant time: how long it takes says nothing of how much is right.
+    if given is not None and hmac.compare_digest(given, admission.token.encode()):
         return None
+    directory = None if given is None or admission.senders is None else admission.senders.directory_of(given)
+    if directory is not None:
+        if may_follow(path, directory):
+            return None
+        return Refusal(403, "PermissionDenied", f"this token is only for following into {printable(directory) or '/'}")
     if access is Access.PAGE and admission.sessions is not None and method in ("GET", "HEAD"):
         if admission.sessions.is_open(held.get(b"cookie", [])):
             return None
@@ -128,13 +139,12 @@ def _host_of(values: list[bytes], target: bytes) -> str | None:
     return None if match is None else match[1].decode("ascii").lower()
 
 
-def _is_token(values: list[bytes], token: str) -> bool:
+def _bearer_of(values: list[bytes]) -> bytes | None:
+    """Return the token of a request; None without exactly one."""
     if len(values) != 1:
-        return False
+        return None
     scheme, _, given = values[0].partition(b" ")
-    # Constant time: how long it takes says nothing of how much is right.
-    right = hmac.compare_digest(given.strip(), token.encode())
-    return right and scheme.lower() == _BEARER.encode()
+    return given.strip() if scheme.lower() == _BEARER.encode() else None
 
 
 def guarded(app: ASGIApp, answer: Callable[[Refusal], ASGIApp]) -> ASGIApp:

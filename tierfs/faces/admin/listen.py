@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -25,7 +26,7 @@ from tierfs.base.system import daemon_log, guards, os_errors, osio, processes, s
 from tierfs.base.system.addresses import is_loopback, parse_address
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import ADMIN_NAME, StorePaths, require_trusted
-from tierfs.base.words.errors import InvalidRequest, PermissionDenied, Unavailable
+from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
@@ -38,6 +39,7 @@ from tierfs.faces.admin.protocol import BoundedProtocol
 from tierfs.faces.admin.pulsar.served import PulsarResources
 from tierfs.faces.admin.resources import Resources
 from tierfs.faces.admin.routes import application
+from tierfs.faces.admin.senders import LEAST_TOKEN, SenderTokens, is_token, require_private
 from tierfs.faces.python.store import Store
 from tierfs.upkeep.holder.lock import HeldElsewhere, Hold
 
@@ -56,8 +58,6 @@ _NEW_PER_S = 100
 _FAILED_S = 1.0
 
 _TOKEN_BYTES = 32
-# Shorter ones can be guessed; 16 characters are 96 bits of what `tierfs` writes.
-_LEAST_TOKEN = 16
 # sockaddr_un(7) has 108 bytes with the NUL.
 _MOST_SOCKET_PATH = 107
 _EXAMPLE = "127.0.0.1:9160"
@@ -75,8 +75,12 @@ def serve_foreground(store_path: Path) -> None:
         del connection  # the last user closes the store, before the daemon reports its end
 
 
-async def serve(connection: Connection, announce: Callable[[], None]) -> None:
-    """Serve a store until SIGTERM or SIGINT; SIGHUP reads its settings again.
+async def serve(
+    connection: Connection,
+    announce: Callable[[], None],
+    told_to_end: Callable[[Callable[[], None]], asyncio.Event] | None = None,
+) -> None:
+    """Serve a store until SIGTERM or SIGINT; SIGHUP reads its settings again. `told_to_end` takes their place.
 
     Raises HeldElsewhere where another process serves it, InvalidRequest and PermissionDenied for settings that are
     refused, Unavailable for an address that cannot be served.
@@ -89,19 +93,32 @@ async def serve(connection: Connection, announce: Callable[[], None]) -> None:
         resources = Resources(face, store, appends, offloads, bodies)
         for_pulsar = PulsarResources(store, offloads, bodies, resources.in_thread)
         dashboard = Dashboard(Views(store, offloads), bodies)
+        senders = SenderTokens()
+        _read_senders(store, senders)
         resources.sample_metrics()
         try:
             with _unix_socket(store.paths.admin_socket) as unix:
                 async with _Serving(application(resources, for_pulsar, dashboard), settings) as serving:
                     await serving.listen(unix, Admission(), peers_uid=os.geteuid())
                     if settings.listen:
-                        await _listen_tcp(serving, store, settings)
-                    ended = _told_to_end(store.reload)  # who is told that we serve may end us at once
+                        await _listen_tcp(serving, store, settings, senders)
+                    # Who is told that we serve may end us at once.
+                    ended = (told_to_end or _told_to_end)(partial(_reload, store, senders))
                     announce()
                     await _alive_until(ended)
         finally:
             await appends.close()
             await asyncio.to_thread(offloads.close)
+
+
+def _reload(store: app.Store, senders: SenderTokens) -> None:
+    store.reload()
+    _read_senders(store, senders)
+
+
+def _read_senders(store: app.Store, senders: SenderTokens) -> None:
+    name = store.settings.admin.senders
+    senders.read(store.paths.root / name if name else None)
 
 
 class _Serving:
@@ -249,7 +266,7 @@ def _unix_socket(path: Path) -> Iterator[socket.socket]:
             path.unlink()
 
 
-async def _listen_tcp(serving: _Serving, store: app.Store, settings: AdminSettings) -> None:
+async def _listen_tcp(serving: _Serving, store: app.Store, settings: AdminSettings, senders: SenderTokens) -> None:
     root = store.paths.root
     host, port = parse_address("admin.listen", settings.listen, _EXAMPLE)
     loopback = is_loopback(host)
@@ -275,7 +292,7 @@ async def _listen_tcp(serving: _Serving, store: app.Store, settings: AdminSettin
     token = _token(root / settings.token)
     with store.metadata.read() as txn:
         sessions = LoginSessions(token, txn.store.store_id, store.clock, secure=tls is not None)
-    await serving.listen(sock, Admission(token, frozenset(names), sessions), tls)
+    await serving.listen(sock, Admission(token, frozenset(names), sessions, senders), tls)
 
 
 def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
@@ -301,13 +318,10 @@ def _token(path: Path) -> str:
     with os_errors.map_os_errors(str(path)):
         status = path.stat()
         token = path.read_text(encoding="ascii", errors="replace").strip()
-    if status.st_mode & 0o077 or status.st_uid != os.geteuid():
-        raise PermissionDenied(
-            f"other users can read the token in {printable(str(path))}", remedy=f"chmod 600 {printable(str(path))}"
-        )
-    if len(token) < _LEAST_TOKEN or not token.isprintable() or " " in token:
+    require_private(path, status)
+    if not is_token(token):
         raise InvalidRequest(
-            f"invalid token in {printable(str(path))}: need at least {_LEAST_TOKEN} printable characters",
+            f"invalid token in {printable(str(path))}: need at least {LEAST_TOKEN} printable characters",
             remedy="remove the file; the next start creates a new one",
         )
     return token

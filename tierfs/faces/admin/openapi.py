@@ -13,6 +13,8 @@ _FLAG = {"type": "boolean"}
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
 _OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
+_OBJECTS = {"type": "array", "items": {"type": "object"}}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000}
 _SEALED = {"segment": _STRING, "length": _OFFSET}
 _REQUIRED = {"truncate": ("before",), "concat": ("source",), "clone": ("target",), "rename": ("target",)}
 
@@ -91,8 +93,6 @@ _OFFLOAD = _object(
     error={"type": ["object", "null"]},
 )
 
-_OBJECTS = {"type": "array", "items": {"type": "object"}}
-_LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000}
 _FOLLOWED = _object(path=_STRING, streams=_OBJECTS, sources=_OBJECTS, next=_OR_NULL)
 
 _POLICIES = _object(path=_STRING, policy={"type": "object", "additionalProperties": {"type": "object"}})
