@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_offload_and_consolidation_and_move_pass_within_it(store: Store, tmp_path: Path) -> None:
     with store:
-        sent, received = store.pace.sent, store.pace.received
+        sent, received = store.limits.pace.sent, store.limits.pace.received
         for _ in range(3):
             writer = store.engine.open_writer("d/s")
             writer.append(os.urandom(MIB))
@@ -57,12 +57,12 @@ def test_offload_and_consolidation_and_move_pass_within_it(store: Store, tmp_pat
 
 def test_a_reload_changes_the_limit_of_transfers_that_wait(store: Store) -> None:
     with store:
-        pace = store.pace
+        pace = store.limits.pace
         assert pace.sent.bytes_per_s == pace.received.bytes_per_s == 1 << 40
         set_bandwidth(store, "10MiB")
         store.reload()
         assert pace.sent.bytes_per_s == pace.received.bytes_per_s == 10 * MIB
-        assert store.pace is pace
+        assert store.limits.pace is pace
 
 
 def test_less_than_a_block_a_second_is_refused_with_the_least_value(store: Store) -> None:

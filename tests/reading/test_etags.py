@@ -21,14 +21,13 @@ from tierfs.base.bytes.progress import Meter
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES as BLOCK
-from tierfs.base.words.types import ByteRange, Tier
+from tierfs.base.words.types import ByteRange, Payer, Tier
 from tierfs.engine.chunkstore.protocol import EtagDiffers
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.handle import ReadHandle

@@ -24,6 +24,7 @@ from tierfs.base.words.types import (
     ChunkState,
     LocationId,
     ObjectId,
+    Payer,
     PayloadEncoding,
     SegmentId,
     Tier,
@@ -35,7 +36,6 @@ from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.pipeline.reader.extents import Copy, Extent
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.fetch.buffers import BufferPool
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.local import LocalPath, LocalReader

@@ -13,6 +13,7 @@ import trio
 from tierfs.app.adopt_again import repeating
 from tierfs.app.follow.in_background import BackgroundFollowing
 from tierfs.app.replica import follower_of
+from tierfs.app.request_log import SAVE_EVERY_S
 from tierfs.app.store import Store
 from tierfs.base.system import daemon_log
 from tierfs.base.words.errors import Unavailable
@@ -106,6 +107,13 @@ async def serve_metrics(store: Store) -> None:
         await trio.sleep_forever()
     finally:
         end()
+
+
+async def save_requests(store: Store) -> None:
+    """Add the calls of the cold tier by this process to those of the store, every minute until cancelled."""
+    while True:
+        await trio.sleep(SAVE_EVERY_S)
+        await trio.to_thread.run_sync(store.save_requests)
 
 
 def log_as_set(store: Store) -> None:

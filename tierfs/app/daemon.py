@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, serve_metrics
+from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, save_requests, serve_metrics
 from tierfs.app.store import Store, open_store
 from tierfs.base.system import guards, processes
 from tierfs.base.system.metrics import MetricName, Sampled
@@ -93,6 +93,7 @@ async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Ca
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
             nursery.start_soon(follow_place, store, task)
             nursery.start_soon(_write_metrics, store)
+            nursery.start_soon(save_requests, store)
             if store.settings.metrics.listen:
                 nursery.start_soon(serve_metrics, store)
             await task.run(wait=False, on_held=announce)

@@ -152,7 +152,7 @@ class CacheFiller:
                 threads,
                 store.files,
                 self._check,
-                store.read_throttle,
+                store.limits.reads,
             )
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes

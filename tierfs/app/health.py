@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierfs.app import describe
 from tierfs.app.mount_stats import WaitingMount, waiting_at
 from tierfs.app.store import Store
 from tierfs.base.system.mounts import MountState, state_of
 from tierfs.base.words.errors import TierfsError
-from tierfs.reading.spending import UserBudget
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.problems import problems_of
 from tierfs.upkeep.holder.status import StoreStatus, store_status
+
+if TYPE_CHECKING:
+    from tierfs.reading.spending import UserBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def health_of(store: Store, unknown_owner: TierfsError | None) -> StoreHealth:
     mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
     alive = [point for point, state in mounts.items() if state is MountState.ALIVE]
     waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
-    budgets = store.read_budgets()
+    budgets = store.limits.budgets
     problems = problems_of(
         report,
         floor_bytes=store.settings.write.free_space_floor_bytes,

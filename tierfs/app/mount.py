@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from tierfs.app import fill_cache
-from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, serve_metrics
+from tierfs.app.background import follow_place, holder_task_of, log_as_set, reload, save_requests, serve_metrics
 from tierfs.app.setup import place_settings
 from tierfs.app.store import Store, open_store
 from tierfs.base.options import settings
@@ -76,14 +76,18 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
 
     async def on_reload() -> None:
         await reload(store, holder, threads)
-        store.limit(reader)
+        store.limits.apply(reader)
 
     cache_directory = store.paths.cache(store.settings.read.cache_directory)
 
     async def hold() -> None:
         await holder.run(before_work=session.wait_settled)
 
-    tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(follow_place, store, holder)]
+    tasks: list[Callable[[], Awaitable[None]]] = [
+        hold,
+        partial(follow_place, store, holder),
+        partial(save_requests, store),
+    ]
     if wanted.listen:
         tasks.append(partial(serve_metrics, store))
     if reader.cache is not None:

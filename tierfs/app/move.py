@@ -82,7 +82,7 @@ def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
             left.begin_moving(bare, left.of_place(before.record, 0, record.store_id, store.clock.now_ms()))
             place = place.probed(bare)
             shared = stack.enter_context(closing(place.shared(store.metrics, sweeps=False)))
-            target = PacedStorage(shared, store.pace)
+            target = PacedStorage(shared, store.limits.pace)
             moving = _Moving(store, before.record.id, target, report, trace)
             try:
                 moving.copy()
@@ -132,7 +132,7 @@ class _Moving:
         self, store: Store, before: LocationId, target: ChunkStorage, report: OnProgress, trace: Trace
     ) -> None:
         self._store = store
-        self._origin = PacedStorage(store.storage_of(before), store.pace)
+        self._origin = PacedStorage(store.storage_of(before), store.limits.pace)
         self._target = target
         self._location_id = before
         with store.metadata.read() as txn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierfs.app.health import StoreHealth
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
@@ -13,7 +14,6 @@ from tierfs.base.words.texts import clock_time, cold_place, tiers
 from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.segments.endangered import Endangered
-from tierfs.reading.spending import name_of, told
 from tierfs.upkeep.holder.follow_lag import FollowLag
 from tierfs.upkeep.holder.status import (
     AdoptionStatus,
@@ -27,6 +27,9 @@ from tierfs.upkeep.holder.status import (
 
 # A label and a text.
 Row = tuple[str, str]
+
+if TYPE_CHECKING:
+    from tierfs.reading.spending import UserBudget
 
 _NO_HOLDER = "none running; data moves only when you run a command; to start it: tierfs daemon, or tierfs mount"
 
@@ -112,7 +115,7 @@ def mount_rows(seen: StoreHealth) -> list[Row]:
     return [
         *(("mount", printable(point)) for point in seen.points(MountState.ALIVE)),
         *(("waiting", str(reads)) for reads in seen.waiting),
-        *(("read budget", f"{printable(name_of(each.uid))}: {told(each)}") for each in seen.budgets[:_MOST_ROWS]),
+        *map(_budget, seen.budgets[:_MOST_ROWS]),
         *(
             ("stale mount", f"{printable(point)}: its process has exited: tierfs umount {point}")
             for point in seen.points(MountState.DEAD)
@@ -156,6 +159,12 @@ def _lag(lag: FollowLag) -> str:
     waits = f", waiting for {units.format_duration(round(lag.longest_s))}" if lag.longest_s >= 1 else ""
     worst = f"{units.size(lag.worst_bytes)} of {printable(lag.worst)}"
     return f"{units.size(lag.bytes)} of {lag.lagging} of {units.count(lag.logs, 'log')}{waits}; most: {worst}"
+
+
+def _budget(budget: UserBudget) -> tuple[str, str]:
+    from tierfs.reading.spending import name_of, told
+
+    return "read budget", f"{printable(name_of(budget.uid))}: {told(budget)}"
 
 
 def _gap(gap: GapStatus) -> str:

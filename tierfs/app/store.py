@@ -37,11 +37,11 @@ from tierfs.engine.metadata.tables import LOCATIONS
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from tierfs.app.request_log import RequestLog
+    from tierfs.app.setup.limits import StoreLimits
     from tierfs.app.setup.locations import Locations
     from tierfs.base.system.prometheus import Metrics
-    from tierfs.base.system.throttle import Throttle
     from tierfs.engine.chunkstore.located import LocatedStorage
-    from tierfs.engine.chunkstore.paced import TransferPace
     from tierfs.engine.chunkstore.place import Place
     from tierfs.engine.chunkstore.protocol import ChunkStorage
     from tierfs.engine.journal.owner_watch import OwnerWatch
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.engine import Engine
     from tierfs.engine.segments.group_commit import GroupCommit
     from tierfs.reading.reader import StoreReader
-    from tierfs.reading.spending import UserBudget
     from tierfs.tiering.objects import ColdTier
     from tierfs.upkeep.holder.local_work import LocalWork
     from tierfs.upkeep.holder.samples import Watched
@@ -79,10 +78,10 @@ class Store:
         self._engine: Engine | None = None
         self._owner_watch: OwnerWatch | None = None
         self._metrics: Metrics | None = None
+        self._request_log: RequestLog | None = None
         self._lock = threading.RLock()
         self._locations: Locations | None = None
-        self._pace: TransferPace | None = None
-        self._read_throttle: Throttle | None = None
+        self._limits: StoreLimits | None = None
         forks.register(self)
 
     def forget(self) -> None:
@@ -90,6 +89,8 @@ class Store:
         self._lock = threading.RLock()
         if self._locations is not None:
             self._locations.forget()
+        if self._metrics is not None:
+            self._requests_of(self._metrics).forget()
 
     @property
     def metrics(self) -> Metrics:
@@ -102,24 +103,29 @@ class Store:
                     self._metrics = Metrics()
         return self._metrics
 
+    def save_requests(self) -> None:
+        """Add the calls of the cold tier by this process, since it last did, to those of the store."""
+        if self._metrics is not None:
+            self._requests_of(self._metrics).save()
+
+    def _requests_of(self, metrics: Metrics) -> RequestLog:
+        if self._request_log is None:
+            from tierfs.app.request_log import RequestLog
+
+            self._request_log = RequestLog(self.paths.requests, self.paths.requests_lock, self.clock, metrics)
+        return self._request_log
+
     @property
     def watched(self) -> Watched:
         """The store as its metrics sample it."""
         from tierfs.upkeep.holder.samples import Watched
 
-        return Watched(self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes, self.read_budgets)
+        return Watched(
+            self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes, lambda: self.limits.budgets
+        )
 
     def _floor_bytes(self) -> int:
         return self.settings.write.free_space_floor_bytes
-
-    def read_budgets(self) -> list[UserBudget]:
-        """Return what users have read of their hourly budgets, as far as processes have saved it."""
-        read = self.settings.read
-        if not (read.hourly_bytes or read.hourly_requests):
-            return []
-        from tierfs.reading.spending import budgets_in
-
-        return budgets_in(self.paths.budgets, read, self.clock)
 
     @property
     def owner_watch(self) -> OwnerWatch:
@@ -190,6 +196,17 @@ class Store:
         return self.settings.cold if limit is None else memory.fit_uploads(self.settings.cold, limit.limit_bytes)
 
     @property
+    def limits(self) -> StoreLimits:
+        """The limits of bandwidth, and budgets of users; made on first use."""
+        if self._limits is None:
+            from tierfs.app.setup.limits import StoreLimits
+
+            with self._lock:
+                if self._limits is None:
+                    self._limits = StoreLimits(self.paths, self.clock, lambda: self.settings)
+        return self._limits
+
+    @property
     def locations(self) -> Locations:
         """The connections to the store's locations; made on first use."""
         if self._locations is None:
@@ -206,17 +223,6 @@ class Store:
         It connects with its first call.
         """
         return self.locations.storage_of(location_id)
-
-    @property
-    def pace(self) -> TransferPace:
-        """The pace of transfers that nobody waits for, by the settings of now; made on first use."""
-        if self._pace is None:
-            from tierfs.engine.chunkstore.paced import TransferPace
-
-            with self._lock:
-                if self._pace is None:
-                    self._pace = TransferPace(self.settings.offload.bandwidth)
-        return self._pace
 
     def _connector(self) -> Callable[[], ChunkStorage] | None:
         """Return what connects to the cold tier without a look into the records; None without one."""
@@ -238,24 +244,8 @@ class Store:
             directory = self.paths.cache(read.cache_directory)
             cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
         reader = StoreReader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
-        self.limit(reader)
+        self.limits.apply(reader)
         return reader
-
-    def limit(self, reader: StoreReader) -> None:
-        """Apply the settings of now to a reader: its limits and deadlines, not its memory. On its loop once it runs."""
-        read = replace(self.settings.read, budget_bytes=reader.settings.budget_bytes)
-        reader.limit(read, self.read_throttle, (self.paths.budgets, self.paths.budgets_lock))
-
-    @property
-    def read_throttle(self) -> Throttle:
-        """The limit of this process's reads, warm-ups included, by the settings of now; made on first use."""
-        if self._read_throttle is None:
-            from tierfs.base.system.throttle import Throttle
-
-            with self._lock:
-                if self._read_throttle is None:
-                    self._read_throttle = Throttle(self.settings.read.bandwidth)
-        return self._read_throttle
 
     def segment_of_path(self, text: str) -> str:
         """Return the name that was typed, or that a path under a mount of this store stands for.
@@ -309,13 +299,12 @@ class Store:
         self.metadata.host = Host.of(self.settings)
         if self._locations is not None:
             self._locations.renew(self._cold_settings)
-        if self._pace is not None:
-            self._pace.limit(self.settings.offload.bandwidth)
-        if self._read_throttle is not None:
-            self._read_throttle.limit(self.settings.read.bandwidth)
+        if self._limits is not None:
+            self._limits.renew()
 
     def close(self) -> None:
         """Close everything; idempotent."""
+        self.save_requests()
         if self._engine is not None:
             self._engine.close()
         if self._locations is not None:
@@ -377,7 +366,7 @@ class Store:
         storage = self.locations.at(location)
         publisher = Publisher(self.metadata, storage, location)
         if paced:
-            storage = self.locations.paced_at(location, self.pace)
+            storage = self.locations.paced_at(location, self.limits.pace)
         return publisher, ColdTier(location.id, storage, publisher.require_recent_ownership, publisher.require_place)
 
     def cold_work(self, what: str = "background work") -> ColdWork:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import trio
 
 from tierfs.base.options.config import ReadSettings
+from tierfs.base.system import shared_json
 from tierfs.base.system.clock import Clock
-from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import BudgetSpent
 from tierfs.reading import spending
 from tierfs.reading.spending import HourlyAllowance, Spending, UserBudget, in_order, shown_budget
@@ -25,9 +24,6 @@ log = logging.getLogger(__name__)
 
 # How much a process that is killed forgets, as a time (a guess). Each save writes a file of 100 bytes a user.
 SAVE_EVERY_S = 5.0
-
-# Longest wait for other processes that write the file; each needs a millisecond (a guess).
-_LOCK_S = 1.0
 
 
 class Budgets:
@@ -66,9 +62,7 @@ class Budgets:
         """Count a request, or correct it afterwards."""
         if self.allowance.is_limited and uid not in self._exempt:
             self._spent[uid] = self._present(uid).plus(Spending(length_bytes, requests))
-            before = self._unsaved.get(uid, Spending())
-            # Not `plus`: what is given back may be of what was saved already.
-            self._unsaved[uid] = Spending(before.bytes + length_bytes, before.requests + requests)
+            self._unsaved[uid] = _sum(self._unsaved.get(uid), Spending(length_bytes, requests))
 
     def spent_error(self, uid: int) -> BudgetSpent:
         """Return the error of a user who has to wait."""
@@ -106,7 +100,11 @@ class Budgets:
             if self._unsaved:
                 unsaved, self._unsaved = self._unsaved, {}
                 shared = await trio.to_thread.run_sync(self.save, unsaved)
-                if shared is not None:
+                if shared is None:  # the next save adds it
+                    self._unsaved = {
+                        uid: _sum(unsaved.get(uid), self._unsaved.get(uid)) for uid in unsaved.keys() | self._unsaved
+                    }
+                else:
                     later = self._unsaved
                     self._spent = {uid: spent.plus(later.get(uid, Spending())) for uid, spent in shared.items()} | {
                         uid: self._spent[uid] for uid in later.keys() - shared.keys()
@@ -120,15 +118,18 @@ class Budgets:
 
     def save(self, unsaved: Mapping[int, Spending]) -> dict[int, Spending] | None:
         """Add what was spent to the file; return the spending of all processes, None if it cannot be written."""
+        rows: dict[int, Spending] = {}
+
+        def change() -> object:
+            nonlocal rows
+            now_ms, rows = self._clock.now_ms(), spending.read_rows(self._path)
+            for uid, more in unsaved.items():
+                rows[uid] = rows.get(uid, Spending(at_ms=now_ms)).faded(self.allowance, now_ms).plus(more)
+            rows = spending.largest(rows, self.allowance, now_ms)
+            return spending.as_json(rows)
+
         try:
-            with closing(LockFile(self._lock_path)) as lock:
-                if not lock.lock_within(_LOCK_S):
-                    raise TimeoutError(f"{self._lock_path} is locked")
-                now_ms, rows = self._clock.now_ms(), spending.read_rows(self._path)
-                for uid, more in unsaved.items():
-                    rows[uid] = rows.get(uid, Spending(at_ms=now_ms)).faded(self.allowance, now_ms).plus(more)
-                rows = spending.largest(rows, self.allowance, now_ms)
-                spending.write_rows(self._path, rows)
+            shared_json.update(self._path, self._lock_path, change)
         except OSError as exc:
             if not self._warned:
                 log.warning("cannot write %s: %s; this process counts the budgets of users alone", self._path, exc)
@@ -144,3 +145,9 @@ class Budgets:
 
     def _shown(self, uid: int) -> UserBudget:
         return shown_budget(uid, self._present(uid), self.allowance)
+
+
+def _sum(*amounts: Spending | None) -> Spending:
+    """Add amounts, which may be negative: what is given back may be of what was saved already."""
+    known = [each for each in amounts if each is not None]
+    return Spending(sum(each.bytes for each in known), sum(each.requests for each in known))

@@ -10,11 +10,10 @@ import logging
 import trio
 
 from tierfs.base.words.errors import DataLoss, unexpected
-from tierfs.base.words.types import ByteRange, Tier
+from tierfs.base.words.types import ByteRange, Payer, Tier
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 
 from tierfs.base.system.metrics import MetricName, MetricSink
-from tierfs.base.words.types import ByteRange
+from tierfs.base.words.types import ByteRange, Payer
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.checksum_cache import ChecksumCache
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.fetcher import Fetcher
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span

@@ -24,13 +24,12 @@ from tierfs.base.words.errors import (
     Unavailable,
     unexpected,
 )
-from tierfs.base.words.types import MIB, ByteRange, ReadPriority, Tier
+from tierfs.base.words.types import MIB, ByteRange, Payer, ReadPriority, Tier
 from tierfs.engine.metadata.layout import Layout, PlacedChunk
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.cold import ColdRead
 from tierfs.reading.cold_path import ColdPath
 from tierfs.reading.copies import CopyMarks
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.local import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve

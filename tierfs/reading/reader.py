@@ -16,7 +16,7 @@ from tierfs.base.options.config import ReadSettings
 from tierfs.base.options.precedence import Effective
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words import errors
-from tierfs.base.words.types import LocationId, ReadPriority, SegmentId
+from tierfs.base.words.types import LocationId, Payer, ReadPriority, SegmentId
 from tierfs.engine.chunkstore.link import Links
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -29,7 +29,6 @@ from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.checksum_cache import ChecksumCache
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.fetcher import Fetcher
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.handle import ReadHandle
@@ -92,22 +91,24 @@ class StoreReader:
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
-    def limit(self, settings: ReadSettings, throttle: Throttle, budgets: tuple[Path, Path]) -> None:
+    def limit(self, settings: ReadSettings, throttle: Callable[[], Throttle], budgets: tuple[Path, Path]) -> None:
         """Apply new settings, of limits and deadlines; the others stay. On the loop once it runs.
 
-        `throttle` is that of all reads of the process, `budgets` the file of what users have spent, and its lock.
+        `throttle` returns that of all reads of the process, `budgets` is the file of what users have spent, and its
+        lock.
         """
-        from tierfs.reading.fetch.gate import FetchGate, ahead_limits, is_limited
-
         self.settings = settings
-        is_on = is_limited(settings)
+        limits = (settings.bandwidth, settings.user_bandwidth, settings.hourly_bytes, settings.hourly_requests)
+        is_on = any(limits)
+        if self._gate is None and not is_on:
+            return
+        from tierfs.reading.fetch.gate import FetchGate, ahead_limits
+
         if self._gate is None:
-            if not is_on:
-                return
             from tierfs.reading.budgets import Budgets
 
             spent = Budgets(*budgets, self.metadata.clock)
-            self._gate = FetchGate(throttle, spent, self.fetcher.pass_gate, self.fetcher.refuse, self.metrics)
+            self._gate = FetchGate(throttle(), spent, self.fetcher.pass_gate, self.fetcher.refuse, self.metrics)
             self._start_gate()
         self._gate.limit(settings)
         self.shares.limit(ahead_limits(settings))

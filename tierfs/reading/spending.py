@@ -6,16 +6,14 @@ in a month than 721 budgets. Time is a parameter of the rules.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tierfs.base.options.config import ReadSettings
-from tierfs.base.system import osio
+from tierfs.base.system import shared_json
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import units
 from tierfs.base.words.errors import BudgetSpent
@@ -154,28 +152,20 @@ def largest(rows: Mapping[int, Spending], allowance: HourlyAllowance, now_ms: in
 def read_rows(path: Path) -> dict[int, Spending]:
     """Return the rows of the file. A missing one has none; a damaged one is reported and replaced."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["users"]
+        content = shared_json.read(path)
+        rows = {} if content is None else content["users"]
         return {
             int(uid): Spending(float(row["bytes"]), float(row["requests"]), int(row["at_ms"]))
             for uid, row in rows.items()
         }
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
         log.warning("%s cannot be read; the budgets of users start at zero: %s", path, exc)
         return {}
 
 
-def write_rows(path: Path, rows: Mapping[int, Spending]) -> None:
-    """Replace the file. It is not synced: a power failure may take a budget back."""
-    text = json.dumps({"users": {str(uid): asdict(spent) for uid, spent in rows.items()}})
-    new = path.with_name(f"{path.name}.new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, osio.OWNER_FILE)
-    try:
-        osio.write_all(fd, text.encode(), 0)
-    finally:
-        os.close(fd)
-    new.replace(path)
+def as_json(rows: Mapping[int, Spending]) -> dict[str, object]:
+    """Return the content of the file."""
+    return {"users": {str(uid): asdict(spent) for uid, spent in rows.items()}}
 
 
 def uid_of(name: str) -> int | None:

@@ -32,15 +32,15 @@ def imported(program: str, *words: object) -> list[str]:
     ("words", "heavy", "most"),
     [
         ("--help", (*HEAVY, *COMMANDS), 21),
-        ("pipeline --help", ("pyspark", "pyarrow"), 84),
-        ("pipeline scrub --help", ("pyspark", "pyarrow"), 81),
-        ("info s", TO_LOOK, 93),  # it explains the plan
-        ("ls -l", WITHOUT_BYTES, 84),
-        ("du", WITHOUT_BYTES, 79),
-        ("info --map s", HEAVY, 93),
-        ("status", WITHOUT_BYTES, 140),  # it asks the bucket whose it is
+        ("pipeline --help", ("pyspark", "pyarrow"), 85),
+        ("pipeline scrub --help", ("pyspark", "pyarrow"), 82),
+        ("info s", TO_LOOK, 95),  # it explains the plan
+        ("ls -l", WITHOUT_BYTES, 85),
+        ("du", WITHOUT_BYTES, 80),
+        ("info --map s", HEAVY, 95),
+        ("status", WITHOUT_BYTES, 147),  # it asks the bucket whose it is
         ("append s", HEAVY, 104),
-        ("cat s", (), 123),
+        ("cat s", (), 127),
     ],
 )
 def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[str, ...], most: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tierfs.reading.fetch.fair_queue import FairQueue, Payer
+from tierfs.base.words.types import Payer
+from tierfs.reading.fetch.fair_queue import FairQueue
 
 ALICE, BOB, CAROL = Payer(1, 1), Payer(2, 2), Payer(3, 3)
 

@@ -13,12 +13,11 @@ from tierfs.base.options.config import ReadSettings
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.system.throttle import Throttle
 from tierfs.base.words.errors import BudgetSpent, TierfsError, Unavailable
-from tierfs.base.words.types import MIB, ByteRange, LocationId, ObjectId, Tier
+from tierfs.base.words.types import MIB, ByteRange, LocationId, ObjectId, Payer, Tier
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.budgets import Budgets
 from tierfs.reading.fetch.buffers import BufferPool
-from tierfs.reading.fetch.fair_queue import Payer
-from tierfs.reading.fetch.gate import FetchGate, ahead_limits, is_limited
+from tierfs.reading.fetch.gate import FetchGate, ahead_limits
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span
@@ -225,5 +224,3 @@ def test_read_ahead_is_short_within_a_limit_and_memory_alone_bounds_it_without()
     assert ahead_limits(ReadSettings()) is None
     assert ahead_limits(ReadSettings(hourly_bytes=1)) is None
     assert ahead_limits(ReadSettings(bandwidth=100 * MIB, user_bandwidth=10 * MIB)) == (MIB, 20 * MIB)
-    assert not is_limited(ReadSettings())
-    assert is_limited(ReadSettings(hourly_requests=1))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from tierfs.base.options.config import ColdSettings
@@ -19,13 +20,15 @@ from tierfs.base.words.errors import NotDirectory, NotFound, Unavailable
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.located import LocatedStorage, same_place
-from tierfs.engine.chunkstore.paced import PacedStorage, TransferPace
 from tierfs.engine.chunkstore.place import Place, tried_once
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.cold_identity import wrong_cold_tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
+
+if TYPE_CHECKING:
+    from tierfs.engine.chunkstore.paced import TransferPace
 
 
 @dataclass(slots=True)
@@ -189,6 +192,8 @@ class _PacedConnector:
     _pace: TransferPace
 
     def connected(self, location: LocationRecord) -> ChunkStorage:
+        from tierfs.engine.chunkstore.paced import PacedStorage  # no command that only looks needs it
+
         return PacedStorage(self._locations.connected(location), self._pace)
 
     def link(self, location: LocationRecord) -> Link:

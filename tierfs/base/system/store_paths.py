@@ -77,6 +77,16 @@ class StorePaths:
         return self.root / "read-budgets.json"
 
     @property
+    def requests(self) -> Path:
+        """Requests to the cold tier, by day."""
+        return self.root / "requests.json"
+
+    @property
+    def requests_lock(self) -> Path:
+        """Lock of the process that writes the requests."""
+        return self.locks / "requests"
+
+    @property
     def budgets_lock(self) -> Path:
         """Lock of the process that writes the budgets."""
         return self.locks / "budgets"

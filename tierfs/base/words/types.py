@@ -128,6 +128,13 @@ class Opener(NamedTuple):
     uid: int
 
 
+class Payer(NamedTuple):
+    """The reader that a fetch counts for: a user, by one of the handles of the process."""
+
+    uid: int
+    handle: int
+
+
 class EntryKind(IntEnum):
     """The kind of thing that a name in a directory stands for."""
 

@@ -49,6 +49,8 @@ class StoredObject:
     """By the server's clock, as near as a record can have it; 0 where it was not asked, as after most uploads."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
+    storage_class: str = field(default="", compare=False)
+    """As the server names it; empty where it names none."""
 
     def __post_init__(self) -> None:
         """Here for all storages: an adopted object keeps its time, and no record has one before 1970."""

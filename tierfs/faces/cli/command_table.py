@@ -25,6 +25,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
         "init": Line("init:init", "Create a store in the directory given by --store."),
         "status": Line("status:status", "Show tiers, bytes not offloaded yet, and background work."),
+        "report": Line("report:report", "Show what a month of the store takes, and costs."),
         "daemon": Line("daemon:daemon", "Run background work: offload, publish, evict, collect."),
         "admin": Line("admin:admin", "Serve the admin API over HTTP, on a socket of the store."),
         "config": Line("config:config", "Show or change settings, and policies of directories."),

@@ -19,6 +19,11 @@ tierfs status --watch 5
 tierfs status --check
 tierfs status --json | jq .problems
 """,
+    "report": """
+tierfs report
+tierfs report --example-prices                  # fill it in with your provider's prices
+tierfs report --cost --prices prices.toml --replicas 2
+""",
     "admin": """
 tierfs admin                           # in the background, until SIGTERM
 tierfs --store /srv/store admin -f     # for systemd

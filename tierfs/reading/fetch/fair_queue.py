@@ -11,19 +11,14 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+from tierfs.base.words.types import Payer
 
 T = TypeVar("T")
 
 # Tags of readers without a waiting fetch that are remembered: more read at once than this only in error (a guess).
 _REMEMBERED = 1024
-
-
-class Payer(NamedTuple):
-    """The reader that a fetch counts for: a user, by one of the handles of the process."""
-
-    uid: int
-    handle: int
 
 
 @dataclass(slots=True)

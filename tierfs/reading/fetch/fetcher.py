@@ -24,9 +24,9 @@ from tierfs.reading.fetch.span import BrokenOff, Span, Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
 
 if TYPE_CHECKING:
+    from tierfs.base.words.types import Payer
     from tierfs.reading.cache.cache import DiskCache
     from tierfs.reading.cache.writer import CacheWriter
-    from tierfs.reading.fetch.fair_queue import Payer
     from tierfs.reading.fetch.gate import FetchGate
 
 

@@ -19,9 +19,9 @@ from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.system.throttle import SAVED_S, Throttle, TokenBucket
 from tierfs.base.words import units
 from tierfs.base.words.errors import BudgetSpent, TierfsError, Unavailable
-from tierfs.base.words.types import MIB
+from tierfs.base.words.types import MIB, Payer
 from tierfs.reading.budgets import Budgets
-from tierfs.reading.fetch.fair_queue import FairQueue, Payer
+from tierfs.reading.fetch.fair_queue import FairQueue
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span, Transfer
 
@@ -209,11 +209,6 @@ class FetchGate:
             self._queue.keep(lambda each: id(each) in self._pending)
         self._queue.put(span, payer, priority, urgent=urgent)
         self._changed.set()
-
-
-def is_limited(settings: ReadSettings) -> bool:
-    """Return whether any limit of the gate is set."""
-    return any((settings.bandwidth, settings.user_bandwidth, settings.hourly_bytes, settings.hourly_requests))
 
 
 def ahead_limits(settings: ReadSettings) -> tuple[int, int] | None:

@@ -16,13 +16,12 @@ import trio
 
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words.errors import DataLoss, TierfsError
-from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, Payer
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import PooledBuffer
 from tierfs.reading.fetch.checked_blocks import CheckedBlocks, fetch
-from tierfs.reading.fetch.fair_queue import Payer
 from tierfs.reading.fetch.grid import Grid
 
 # An unwanted transfer continues if less is left: a new connection costs more.

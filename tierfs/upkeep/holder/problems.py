@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.base.words import units
 from tierfs.base.words.names import printable
-from tierfs.reading.spending import UserBudget, spent_error
 from tierfs.tiering.garbage.clocks import ACCEPT
 from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, QUOTA
 from tierfs.upkeep.holder.problem import Problem, ProblemKind, worst_first
@@ -16,6 +15,7 @@ from tierfs.upkeep.holder.store_warnings import RECONNECT, RESTORE_PLACE
 
 if TYPE_CHECKING:
     from tierfs.engine.metadata.holder_records import FailureRecord
+    from tierfs.reading.spending import UserBudget
     from tierfs.upkeep.holder.status import StoreStatus
 
 _DAMAGE = "DataLoss"
@@ -183,6 +183,8 @@ def _budgets(budgets: Iterable[UserBudget]) -> Iterator[Problem]:
     """Yield one problem for all users who have spent their budget, with the one who waits longest."""
     spent = [budget for budget in budgets if budget.wait_s]
     if spent:
+        from tierfs.reading.spending import spent_error
+
         others = f" (and {units.count(len(spent) - 1, 'other user')})" if len(spent) > 1 else ""
         error = spent_error(spent[0])
         yield Problem(ProblemKind.READ_BUDGET, f"{error}{others}", error.remedy or "")

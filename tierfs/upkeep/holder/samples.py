@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tierfs
 from tierfs.base.system.metrics import MetricName, Sampled
@@ -12,11 +13,13 @@ from tierfs.base.system.mounts import state_of
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.reading.spending import UserBudget
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import ProblemKind
 from tierfs.upkeep.holder.problems import problems_of
 from tierfs.upkeep.holder.status import BacklogStatus, StoreStatus, age_s, store_status
+
+if TYPE_CHECKING:
+    from tierfs.reading.spending import UserBudget
 
 _MS_PER_S = 1000
 

@@ -300,7 +300,8 @@ def _described(name: str, length_bytes: int, answer: Mapping[str, Any], metadata
     """Return an object as an answer describes it. Raises ValueError or KeyError for what no object can be."""
     if not 0 <= length_bytes <= MAX_BYTES:
         raise ValueError(f"a length of {length_bytes}")
-    return StoredObject(name, length_bytes, answer["ETag"].strip('"'), _milliseconds(answer["LastModified"]), metadata)
+    etag, modified_ms = answer["ETag"].strip('"'), _milliseconds(answer["LastModified"])
+    return StoredObject(name, length_bytes, etag, modified_ms, metadata, answer.get("StorageClass") or "")
 
 
 def _milliseconds(moment: datetime) -> int:
