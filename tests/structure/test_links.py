@@ -1,8 +1,9 @@
-"""Links between documents lead to pages and sections that are there."""
+"""Links between documents, and the navigation of the site, lead to pages and sections that are there."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,12 @@ def test_every_link_leads_somewhere() -> None:
             if not there.exists() or (anchor and anchor not in anchors(there)):
                 wrong.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
     assert wrong == []
+
+
+def test_the_site_has_every_page_in_its_navigation_once() -> None:
+    parts = tomllib.loads((ROOT / "mount_helpers/site/nav.toml").read_text())["part"]
+    pages = [page.stem for page in PAGES[1:] if page.parent != ROOT / "docs/design"]
+    assert sorted(name for part in parts for name in part["pages"]) == sorted(pages)
 
 
 def test_readme_leads_to_every_page() -> None:
