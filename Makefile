@@ -25,6 +25,8 @@ PULSAR_JARS := $(VENV)/pulsar-admin/done
 VERSITY := $(VENV)/go/done
 # An emulator of Azure's blobs for tests, where npm is there.
 AZURITE := $(VENV)/azurite/done
+# What drives a browser and audits pages in tests, where npm is there.
+BROWSER := $(VENV)/browser/done
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -139,11 +141,16 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(PULSAR_JARS) $(VERSITY) $(AZURITE)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(PULSAR_JARS) $(VERSITY) $(AZURITE) $(BROWSER)
 
 $(AZURITE): tests/servers/azurite/package.json
 	@mkdir -p $(@D) && cp $< $(@D)
 	@if command -v npm > /dev/null; then (cd $(@D) && npm install --silent --no-audit --no-fund) || echo 'azurite cannot be had: its tests are skipped'; fi
+	@touch $@
+
+$(BROWSER): tests/servers/browser/package.json
+	@mkdir -p $(@D) && cp $< $(@D)
+	@if command -v npm > /dev/null; then (cd $(@D) && npm install --silent --no-audit --no-fund) || echo 'axe-core cannot be had: the tests of the browser are skipped'; fi
 	@touch $@
 
 $(VERSITY): tests/servers/versity.py

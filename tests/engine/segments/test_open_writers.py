@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +53,13 @@ def test_a_last_append_leaves_nothing_to_commit_for_the_close(store: TestStore) 
     store.append("a", b"2")
     assert store.read("a") == b"12"
     assert len(store.layout("a").local) == 1, "the next writer continues the chunk"
+
+
+def test_a_command_line_that_is_not_utf_8_is_recorded(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `tierfs append s FILE`, where the name of the file is any bytes."""
+    monkeypatch.setattr(sys, "argv", ["tierfs", "append", "s", os.fsdecode(b"\xff\n")])
+    writer = store.engine.open_writer("s")
+    with store.metadata.read() as txn:
+        assert directories.segment_by_name(txn, "s").writer.command == "tierfs append s \\udcff\\n"
+    writer.append(b"x")
+    assert store.read("s") == b"x"

@@ -137,7 +137,7 @@ REFUSED = [
     ("GET", "/v1/info/none", 404, "NotFound"),
     ("GET", "/v1/info/d", 400, "IsDirectory"),
     ("GET", "/v1/nothing", 404, "NotFound"),
-    ("GET", "/", 404, "NotFound"),
+    ("GET", "/none", 404, "NotFound"),
     ("PUT", "/v1/info/s", 405, "InvalidRequest"),
     ("GET", "/v1/append/s", 405, "InvalidRequest"),
     ("POST", "/v1/append/", 400, "InvalidRequest"),

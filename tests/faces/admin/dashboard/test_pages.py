@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -16,6 +19,8 @@ from tierfs.base.words.names import printable
 from tierfs.engine.segments import create
 from tierfs.faces.admin.dashboard import rendering, views
 from tierfs.faces.admin.guard import Admission
+
+ROOT = Path(__file__).parents[4]
 
 HOSTILE = [
     "<script>alert(1)<",
@@ -263,3 +268,12 @@ def test_without_jinja2_a_page_says_what_to_install(many: Site, monkeypatch: pyt
     assert answer.status_code == 501
     assert b"the dashboard needs the package jinja2" in bytes(answer.body)
     assert b"pip install" in bytes(answer.body)
+
+
+def test_an_installed_package_has_the_templates_and_assets() -> None:
+    setup = (ROOT / "setup.py").read_text()
+    listed = re.search(r'"tierfs\.faces\.admin\.dashboard": (\[.*?\])', setup)
+    assert listed is not None
+    folder = ROOT / "tierfs/faces/admin/dashboard"
+    packed = {file for pattern in ast.literal_eval(listed[1]) for file in folder.glob(pattern)}
+    assert packed == {file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}

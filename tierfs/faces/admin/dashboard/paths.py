@@ -55,7 +55,6 @@ def login(target: bytes) -> str:
 
 def destination(to: str) -> str:
     """Return where the login page leads: a page of this server, else the first one."""
-    # A browser takes a backslash for a slash, and two slashes for another host.
-    is_local = to.isascii() and to.isprintable() and to.startswith("/") and not to.startswith("//") and "\\" not in to
-    path = unquote(to.partition("?")[0])
-    return to if is_local and "#" not in to and access_of(path) is Access.PAGE else HOME
+    path = unquote(to.partition("?")[0])  # one of ours leads to no other host, and into no other header
+    is_line = to.isascii() and to.isprintable() and "#" not in to
+    return to if is_line and access_of(path) is Access.PAGE else HOME
