@@ -120,6 +120,11 @@ def test_following_log_files_reports_its_start_and_end(store: Path) -> None:
     (store.parent / "app.log").write_text("line\n")
     with managed(store, "follow", str(store.parent / "app.log"), "--into", "logs") as manager:
         manager.wait_for("READY=1")
+        for _ in range(3):
+            manager.wait_for("WATCHDOG=1")
+        manager.service.send_signal(signal.SIGHUP)
+        manager.wait_for("RELOADING=1")
+        manager.wait_for("READY=1")
         assert eventually(lambda: tierfs("cat", "logs/app.log", store=store, check=False).out == "line\n")
         manager.service.terminate()
         manager.wait_for("STOPPING=1")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.follow.served import serving
 from tests.commands import Done, tierfs
 from tests.mount.waiting import eventually
 
@@ -86,6 +87,17 @@ def test_each_entry_is_a_line_once(store: Path, journal: Journal) -> None:
     follow(store, journal)
     assert messages(store) == numbers(0, 305)
     assert "in/journal" in tierfs("follow", "--list", store=store).out
+
+
+def test_entries_are_sent_to_another_host_once(tmp_path: Path, journal: Journal) -> None:
+    with serving(tmp_path) as served:
+        words = ("follow", "--journal", "--journal-directory", journal.path, "--into", "hosts/web1", "--once")
+        to = ("--to", f"http://127.0.0.1:{served.port}", "--token-file", served.token)
+        for count in (3, 0, 300):
+            journal.add(count)
+            tierfs(*words, *to)
+        lines = served.text("hosts/web1/journal").splitlines()
+    assert [json.loads(line)["MESSAGE"] for line in lines] == numbers(0, 303)
 
 
 def test_an_entry_that_the_journal_lost_is_a_gap(store: Path, journal: Journal) -> None:

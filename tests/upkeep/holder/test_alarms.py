@@ -297,4 +297,19 @@ def test_wrong_checksums_and_a_disk_cache_that_fails_are_alarms(world: World, tm
         text = store.metrics.exposition().decode()
     assert_fires(tmp_path, alert_of("TierfsChecksumFailures"), list(series(text, "+1")), {})
     assert_fires(tmp_path, alert_of("TierfsDiskCacheOff"), list(series(text)), {"cache": "disk"})
-    assert len(OTHERS) == 4
+    assert len(OTHERS) == 5
+
+
+def test_a_followed_log_that_nobody_reads_is_an_alarm(world: World, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("a line\n" * 2)
+
+    def note(store: Store) -> None:
+        status = log.stat()
+        read = FollowedRange(path=bytes(log), device=status.st_dev, inode=status.st_ino, file_end=7)
+        with store.metadata.write() as txn:
+            followed.note(txn, ROOT_DIRECTORY, "b", read, ByteRange(0, 7))
+
+    world.opened(note)
+    world.later_s = 2 * HOUR_S
+    assert_fires(tmp_path, alert_of("TierfsFollowLag"), list(series(world.scraped())), {})

@@ -116,6 +116,10 @@ class LocalTarget:
         since_s = self.clock.monotonic_s() - idle_s
         self._close([segment for segment, (_, last_s) in self._writers.items() if last_s <= since_s])
 
+    def reload(self) -> None:
+        """Read the settings and credentials of the store again."""
+        self._store.reload()
+
     def close(self) -> None:
         """Close all writers."""
         self._close([*self._writers])

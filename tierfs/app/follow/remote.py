@@ -165,6 +165,10 @@ class RemoteTarget:
     def let_go(self, idle_s: float) -> None:
         """Do nothing: the server releases segments by itself."""
 
+    def reload(self) -> None:
+        """Read the certificates again; the token is read for each request."""
+        self._server.reload()
+
     def close(self) -> None:
         """Close the connection."""
         self._server.close()

@@ -91,6 +91,10 @@ class AdminServer:
         """
         return self._answer("POST", quote(path), body)
 
+    def reload(self) -> None:
+        """Read the certificates again, for the next connection. Raises InvalidRequest; those of before then stay."""
+        self._tls = _tls(self.address.ca_bundle) if self.address.is_encrypted else None
+
     def close(self) -> None:
         """Close the connection; idempotent."""
         if self._connection is not None:

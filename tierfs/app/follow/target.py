@@ -70,6 +70,9 @@ class AppendTarget(Protocol):
     def let_go(self, idle_s: float) -> None:
         """Release the segments that got nothing for so long, so that others may seal them."""
 
+    def reload(self) -> None:
+        """Read settings, credentials and certificates again. Raises what is wrong with them, with nothing changed."""
+
     def close(self) -> None:
         """Release everything. Idempotent."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.base.system import service_manager
-from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.errors import TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import errors, output
 from tierfs.faces.cli.group import command
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tierfs.app.follow.summary import FollowSummary
     from tierfs.app.follow.target import FollowTarget
     from tierfs.app.store import Store
+
+_STDERR_FD = 2
 
 
 @command("follow")
@@ -147,22 +149,24 @@ def _follow(session: Session, typed: _Typed, into: str) -> FollowSummary:
             from tierfs.app.follow.journal import JournalFollower
 
             journal = JournalFollower(target, typed.unit, target.into, session, directory=typed.journal_directory)
-            _run_follower(session, journal, typed.unit or "the journal", typed)
+            _run_follower(session, journal, target, typed.unit or "the journal", typed)
             return journal.summary
         from tierfs.app.follow.follower import LogFollower
         from tierfs.app.follow.sources import sources_of
 
         with closing(LogFollower(target, sources_of(typed.paths), session)) as follower:
-            _run_follower(session, follower, output.count(len(follower.paths), "file"), typed)
+            _run_follower(session, follower, target, output.count(len(follower.paths), "file"), typed)
             return follower.summary
 
 
-def _run_follower(session: Session, follower: LogFollower | JournalFollower, what: str, typed: _Typed) -> None:
+def _run_follower(
+    session: Session, follower: LogFollower | JournalFollower, target: FollowTarget, what: str, typed: _Typed
+) -> None:
     if typed.once:
         follower.run_once()
         return
     session.note(f"following {what} into {printable(typed.into or '/')}; Ctrl-C ends it")
-    with _ending(follower):
+    with _ending(follower), _reloading(session, target):
         follower.run()
 
 
@@ -245,6 +249,28 @@ def _ending(follower: LogFollower | JournalFollower) -> Iterator[None]:
         service_manager.notify_stopping()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _reloading(session: Session, target: FollowTarget) -> Iterator[None]:
+    """Read settings, credentials and certificates again at SIGHUP, as a mount does; in a terminal it ends as others."""
+    if os.isatty(_STDERR_FD) or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        yield
+        return
+
+    def reload(_: int, __: Any) -> None:
+        service_manager.notify_reloading()
+        try:
+            target.reload()
+        except TierfsError as exc:
+            session.warn(f"SIGHUP: reload failed: {exc}")
+        service_manager.notify_ready()
+
+    before = signal.signal(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _report(session: Session, summary: FollowSummary, *, fails: bool) -> None:
