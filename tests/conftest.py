@@ -10,14 +10,16 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Awaitable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
 from fsspec.config import conf
 from hypothesis import settings
 
+from tests import together
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
@@ -45,6 +47,8 @@ from tierfs.tiering.garbage import ballast
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
 settings.load_profile("tierfs")
+
+_Server = TypeVar("_Server")
 
 Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""
@@ -76,17 +80,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that use Ceph, so that none needs to remember; those that share a JVM share a process.
+    """Mark the tests that use Ceph, so that none needs to remember; those that share a JVM or emulator share a process.
 
     Where tests run side by side, those with a long limit come first: at the end each would keep one process alone.
     """
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     for item in items:
-        if _uses_ceph(item):
-            item.add_marker(pytest.mark.s3)
-        fixtures = getattr(item, "fixturenames", ())
-        if "kept_jvm" in fixtures or "spark_cluster" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("cluster" if "spark_cluster" in fixtures else "spark"))
+        together.mark(item)
     if hasattr(config, "workerinput"):
         items.sort(key=_limit_s, reverse=True)
 
@@ -94,12 +94,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _limit_s(item: pytest.Item) -> float:
     limit = item.get_closest_marker("timeout")
     return limit.args[0] if limit is not None and limit.args and limit.args[0] >= _LONG_LIMIT_S else 0
-
-
-def _uses_ceph(item: pytest.Item) -> bool:
-    chosen = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    names = (each for each in chosen if isinstance(each, str))  # the text of all takes 1.5 s of each process
-    return "rgw_server" in getattr(item, "fixturenames", ()) or any(name.startswith("rgw") for name in names)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -219,13 +213,29 @@ def serve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Se
 _AT_THE_END = pytest.StashKey[ExitStack]()
 
 
+def _common(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a directory that all processes of the run have."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+
+
+def _until_the_end(config: pytest.Config, server: AbstractContextManager[_Server]) -> _Server:
+    """Enter a server that ends with the run.
+
+    Not in a fixture's end: that is within the time limit of the last test, and others may go on for minutes.
+    """
+    try:
+        return config.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
+    except ServerError as exc:
+        pytest.fail(str(exc), pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def rgw_server(
     aws_environment: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> RgwServer:
     """Ceph RGW with HTTP and HTTPS, started once for the run: its processes share it, with buckets of their own."""
-    own = tmp_path_factory.getbasetemp()
-    common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "rgw"
+    common = _common(tmp_path_factory, "rgw")
     authority = Authority(common / "authority")
     server = RgwServer(common / "ceph", authority)
 
@@ -234,12 +244,7 @@ def rgw_server(
         server.start()
         return server.endpoint_url
 
-    # Not in a fixture's end: that is within the time limit of the last test, and others may go on for minutes.
-    at_the_end = pytestconfig.stash.setdefault(_AT_THE_END, ExitStack())
-    try:
-        server.join(at_the_end.enter_context(shared(common, start, server.stop)))
-    except ServerError as exc:
-        pytest.fail(str(exc), pytrace=False)
+    server.join(_until_the_end(pytestconfig, shared(common, start, server.stop)))
     return server
 
 
@@ -250,19 +255,14 @@ def hdfs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
         pytest.skip(f"HDFS needs {' and '.join(missing)}")
     if not DONE.exists():
         pytest.skip("HDFS needs its jars: make test-deps")
-    own = tmp_path_factory.getbasetemp()
-    common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "hdfs"
+    common = _common(tmp_path_factory, "hdfs")
     server = HdfsServer(common / "files")
 
     def start() -> str:
         server.start()
         return server.address
 
-    at_the_end = pytestconfig.stash.setdefault(_AT_THE_END, ExitStack())
-    try:
-        server.join(at_the_end.enter_context(shared(common, start, server.stop)))
-    except ServerError as exc:
-        pytest.fail(str(exc), pytrace=False)
+    server.join(_until_the_end(pytestconfig, shared(common, start, server.stop)))
     return server
 
 
@@ -273,9 +273,7 @@ def versity_server(
     """A second kind of S3 server, started once for each process; skipped where it cannot be built."""
     if reason := versity.why_not():
         pytest.skip(reason)
-    server = VersityServer(tmp_path_factory.mktemp("versity") / "buckets")
-    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
-    return server
+    return _until_the_end(pytestconfig, VersityServer(tmp_path_factory.mktemp("versity") / "buckets"))
 
 
 @pytest.fixture
@@ -290,9 +288,7 @@ def gcs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
     """An emulator of Google Cloud Storage, started once for each process."""
     if program() is None:
         pytest.skip("no wheel of fake-gcs-server for this machine")
-    server = GcsServer()
-    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
-    return server
+    return _until_the_end(pytestconfig, GcsServer())
 
 
 @pytest.fixture
@@ -309,9 +305,7 @@ def azure_server(pytestconfig: pytest.Config) -> AzureServer:
     """An emulator of Azure's blobs, started once for each process."""
     if not AZURITE.exists():
         pytest.skip("azurite needs npm, and make test-deps")
-    server = AzureServer()
-    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
-    return server
+    return _until_the_end(pytestconfig, AzureServer())
 
 
 @pytest.fixture
@@ -326,9 +320,7 @@ def ssh_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
     """A real server of SSH, started once for each process."""
     if PROGRAM is None:
         pytest.skip("no sshd: make test-deps")
-    server = SshServer(tmp_path_factory.mktemp("ssh") / "server")
-    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
-    return server
+    return _until_the_end(pytestconfig, SshServer(tmp_path_factory.mktemp("ssh") / "server"))
 
 
 @pytest.fixture
@@ -365,10 +357,16 @@ def rgw_tls(rgw_server: RgwServer) -> S3Endpoint:
 
 
 @pytest.fixture(scope="session")
-def moto_s3(aws_environment: None) -> Iterator[S3Endpoint]:
+def moto_s3(aws_environment: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> S3Endpoint:
     """moto's server, started once for the run."""
-    with MotoServer() as server:
-        yield server.endpoint
+    server = MotoServer()
+
+    def start() -> str:
+        server.start()
+        return server.endpoint_url
+
+    server.join(_until_the_end(pytestconfig, shared(_common(tmp_path_factory, "moto"), start, server.stop)))
+    return server.endpoint
 
 
 @pytest.fixture

@@ -50,10 +50,6 @@ class HdfsServer(ServerProcess):
         self._command = ["sh", "-c", 'exec "$@" 2>> "$0"', str(log), *program]
         super().start()
 
-    def join(self, address: str) -> None:
-        """Use the server that another process of ours runs, and will stop."""
-        self._endpoint_url, *self.words = address.split()
-
     @property
     def address(self) -> str:
         """Both of its URLs, for `join`."""

@@ -48,10 +48,6 @@ class Leashed(ServerProcess):
         assert self._process is not None
         return children_of(self._process.pid)[0]
 
-    def join(self, endpoint_url: str) -> None:
-        """Use the server that another process of ours runs, and will stop."""
-        self._endpoint_url = endpoint_url
-
 
 def serve(port: int, words: Sequence[str]) -> None:
     """Run the program until standard input closes; print what it says where it does not begin to answer."""

@@ -77,6 +77,10 @@ class ServerProcess:
         output = line + self._close()
         raise ServerError(output.strip() or f"{self._command[0]} ended without a word")
 
+    def join(self, address: str) -> None:
+        """Use the server that another process of ours runs in the same directory, and will stop: its URL, and words."""
+        self._endpoint_url, *self.words = address.split()
+
     def stop(self) -> None:
         """End it and wait until it is gone. Idempotent."""
         if self._process is not None:

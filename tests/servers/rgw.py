@@ -49,10 +49,6 @@ class RgwServer(ServerProcess):
         url = f"https://127.0.0.1:{port + TLS_PORT}"
         return replace(self.endpoint, endpoint_url=url, authority=self._authority.certificate)
 
-    def join(self, endpoint_url: str) -> None:
-        """Use the server that another process of ours runs in the same directory, and will stop."""
-        self._endpoint_url = endpoint_url
-
     def add_key(self, access: str, secret: str) -> None:
         """Give the user of the tests one more key."""
         self._admin("key", "create", "--uid=test", "--key-type=s3", f"--access-key={access}", f"--secret-key={secret}")
