@@ -13,6 +13,7 @@ import signal
 import subprocess
 import venv
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -49,6 +50,31 @@ for name in names:
 print(json.dumps([names, missing]))
 """
 
+RUN_EACH = """
+import gc, importlib, json, os, runpy, sys
+import click
+from tierfs.base.options.settings import _settings_model
+from tierfs.faces.cli.main import cli
+for name in cli.list_commands(click.Context(cli)):
+    cli.get_command(click.Context(cli), name)
+for name in ("app.check", "app.store", "app.verbs", "app.setup.locations", "reading.stream", "upkeep.holder.perform"):
+    importlib.import_module("tierfs." + name)
+_settings_model()
+gc.freeze()
+for line in sys.stdin:
+    output, words = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        streams = [os.open(os.devnull, os.O_RDONLY), os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)]
+        for number, fd in enumerate([*streams, streams[1]]):
+            os.dup2(fd, number)
+        sys.argv[1:] = words
+        runpy.run_module("tierfs", run_name="__main__", alter_sys=True)
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+"""Forks for each command, so that the interpreter imports once what all of them need."""
+
 NO_SPARK = ("pyspark", 2)
 VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "init": (["--cold-dir", "{dir}/cold"], None),
@@ -73,6 +99,7 @@ VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "offload": ([], None),
     "evict": ([], None),
     "consolidate": ([], None),
+    "clone": (["s", "cloned"], None),
     "warmup": (["s"], ("read.cache_bytes", 2)),
     "check": ([], None),
     "doctor": ([], None),
@@ -122,10 +149,37 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin/python"
 
 
+class Commands:
+    """An interpreter that runs one command of tierfs after the other, each in a process that it forks."""
+
+    def __init__(self, python: Path, output: Path) -> None:
+        self.output = output
+        self.process = subprocess.Popen(
+            [python, "-c", RUN_EACH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/", env=of_a_user()
+        )
+
+    def run(self, *words: object) -> tuple[int, str]:
+        """Return its exit code and what it printed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(self.output), [*map(str, words)]]) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline()), self.output.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate(timeout=TIMEOUT_S)
+
+
+def of_a_user() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith(("TIERFS_", "PYTHON"))}
+
+
 def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TIERFS_", "PYTHON"))}
     return subprocess.run(
-        [str(python), *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd="/", env=kept
+        [python, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd="/", env=of_a_user()
     )
 
 
@@ -167,13 +221,14 @@ def test_every_verb_runs(python: Path, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     for name in ("in/a", "in/b", "foreign/c"):
         (tmp_path / name).write_text("one\ntwo\n")
-    for verb, (words, lacks) in VERBS.items():
-        store = tmp_path / ("replica" if verb == "replica" else "recovered" if verb == "recover" else "store")
-        done = run(python, "-m", "tierfs", "--store", str(store), verb, *(word.format(dir=tmp_path) for word in words))
-        if verb == "daemon":
-            os.kill(pid_of(lock.current(store / "locks/holder")), signal.SIGTERM)
-        words_missed, code = lacks or ("", 0)
-        assert (done.returncode, words_missed in done.stderr) == (code, True), f"{verb}: {done.stdout}{done.stderr}"
+    with Commands(python, tmp_path / "output") as commands:
+        for verb, (words, lacks) in VERBS.items():
+            store = tmp_path / ("replica" if verb == "replica" else "recovered" if verb == "recover" else "store")
+            code, output = commands.run("--store", store, verb, *(word.format(dir=tmp_path) for word in words))
+            if verb == "daemon":
+                os.kill(pid_of(lock.current(store / "locks/holder")), signal.SIGTERM)
+            words_missed, expected = lacks or ("", 0)
+            assert (code, words_missed in output) == (expected, True), f"{verb}: {output}"
 
 
 def pid_of(holder: lock.Holder | None) -> int:
