@@ -164,7 +164,7 @@ $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 $(PULSAR_JARS): $(wildcard tests/faces/admin/pulsar/*)
 	@$(PYTHON) -m tests.faces.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
 
-$(SPARK_CLASSES): $(SPARK_STAMP)
+$(SPARK_CLASSES): $(SPARK_STAMP) tests/servers/quick_java.py
 	$(PYTHON) -m tests.servers.quick_java
 
 demo: setup ## a store, a mount and what it can do, without S3

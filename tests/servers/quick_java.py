@@ -2,7 +2,7 @@
 
     python -m tests.servers.quick_java
 
-parses the classes of Spark once and keeps them beside the environment (180 MB; `make test-deps`). A JVM of another
+parses the classes of Spark once and keeps them beside the environment (225 MB; `make test-deps`). A JVM of another
 Java or PySpark does not take them, and without them reads Spark's jars.
 """
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +22,24 @@ CONF = KEPT / "conf"
 """Spark's configuration, which is empty: the first entry of the class path, to which the classes are bound."""
 
 _CLASSES = KEPT / "classes.jsa"
+_OF_EXECUTORS = (
+    "org.apache.spark.deploy.worker.ExecutorRunner",
+    "org.apache.spark.executor.CoarseGrainedExecutorBackend",
+)
+
+_CONNECTED = """
+import sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+rows = session.createDataFrame([("a", 1), ("b", 2)], "k string, v int")
+rows.write.format("json").save(sys.argv[2] + "/by-connect")
+session.read.format("json").load(sys.argv[2] + "/by-connect").count()
+lines = session.readStream.text(sys.argv[2] + "/json").writeStream.format("parquet")
+lines = lines.option("path", sys.argv[2] + "/connected").option("checkpointLocation", sys.argv[2] + "/check-connected")
+lines.trigger(availableNow=True).start().awaitTermination()
+session.stop()
+"""
+
 # Compiling for longer lives takes two cores for more than it gives back; classes of releases need no verification.
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
@@ -39,7 +60,7 @@ def install(home: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Keep the classes of a session that reads, writes, streams and runs Python."""
+    """Keep the classes of a cluster, and of a session that reads, writes, streams, runs Python and serves Connect."""
     from pyspark import SparkContext  # tests without Spark import this module
     from pyspark.sql import SparkSession
 
@@ -47,10 +68,23 @@ def main() -> None:
         _CLASSES.unlink(missing_ok=True)
         os.environ.update(install(Path(work)), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
         new = _CLASSES.with_suffix(".new")
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        session = builder.config(
+        # Master and worker are in this JVM; executors are not.
+        cluster = SparkSession.builder.master("local-cluster[1,1,512]").config("spark.ui.enabled", "false")
+        cluster = cluster.config("spark.executor.memory", "512m").config(
             "spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={new} -Xlog:disable"
-        ).getOrCreate()
+        )
+        session = cluster.getOrCreate()
+        session.range(2).count()
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        for name in _OF_EXECUTORS:
+            gateway.jvm.java.lang.Class.forName(name)
+        session.stop()
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            port = free.getsockname()[1]
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        session = builder.config("spark.connect.grpc.binding.port", str(port)).getOrCreate()
         rows = session.createDataFrame(session.sparkContext.parallelize([("a", 1), ("b", 2)], 2), "k string, v int")
         for kind in ("json", "csv", "parquet"):
             rows.write.format(kind).save(f"{work}/{kind}")
@@ -58,9 +92,8 @@ def main() -> None:
         lines = session.readStream.text(f"{work}/json").writeStream.format("parquet")
         lines = lines.option("path", f"{work}/out").option("checkpointLocation", f"{work}/checkpoint")
         lines.trigger(availableNow=True).start().awaitTermination()
-        gateway = SparkContext._gateway
+        subprocess.run([sys.executable, "-c", _CONNECTED, f"sc://127.0.0.1:{port}", work], check=True)
         session.stop()
-        assert gateway is not None
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait()
