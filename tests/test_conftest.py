@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group(__name__)
+
 ROOT = Path(__file__).parents[1]
 
 TEST = """

@@ -24,7 +24,7 @@ from tierfs.app.store import Store
 from tierfs.engine.metadata import policies
 from tierfs.engine.segments.create import create
 
-pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread"), pytest.mark.xdist_group(__name__)]
 
 
 @pytest.fixture(scope="module")

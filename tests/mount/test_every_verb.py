@@ -28,7 +28,7 @@ from tierfs.faces.cli.main import cli
 
 __all__ = ["made"]
 
-pytestmark = [pytest.mark.mount, pytest.mark.slow]
+pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.xdist_group(__name__)]
 
 VERBS = {
     "append": "append {name}",

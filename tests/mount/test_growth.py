@@ -21,7 +21,7 @@ from tests.mount.waiting import eventually
 from tests.reality.reference import reference
 from tierfs.app.store import Store
 
-pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread"), pytest.mark.xdist_group(__name__)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tierfs.app.store import Store
 from tierfs.engine.metadata import directories
 from tierfs.mount.last_pages import LOOK_S
 
-pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread"), pytest.mark.xdist_group(__name__)]
 
 
 @pytest.fixture(scope="module")

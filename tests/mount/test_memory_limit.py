@@ -22,7 +22,12 @@ from tierfs.app.setup.create import init_store
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.place import Place, Server
 
-pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.timeout(400, method="thread")]
+pytestmark = [
+    pytest.mark.mount,
+    pytest.mark.slow,
+    pytest.mark.timeout(400, method="thread"),
+    pytest.mark.xdist_group(__name__),
+]
 
 READERS = 64
 SIZE = 6 * MIB + 17

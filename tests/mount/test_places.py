@@ -20,7 +20,7 @@ from tierfs.base.system import mounts, places
 from tierfs.base.system.mounts import MountState
 from tierfs.base.words.errors import InvalidRequest, Unavailable
 
-pytestmark = pytest.mark.mount
+pytestmark = [pytest.mark.mount, pytest.mark.xdist_group(__name__)]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a directory needs root")
 

@@ -18,7 +18,7 @@ from tests.mount.waiting import errno_of
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import crc32c
 
-pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread"), pytest.mark.xdist_group(__name__)]
 
 
 @pytest.fixture(scope="module")

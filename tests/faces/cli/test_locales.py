@@ -15,7 +15,7 @@ from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tierfs.base.system.places import mounts
 
-pytestmark = [pytest.mark.mount, pytest.mark.slow]
+pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.xdist_group(__name__)]
 
 LOCALES = {"C": "", "C.UTF-8": "", "de_DE.ISO-8859-1": "ISO-8859-1", "ja_JP.EUC-JP": "EUC-JP"}
 """Each with the charmap that localedef makes it of; none for those of every machine."""

@@ -19,7 +19,7 @@ import pytest
 
 from tests.commands import TIMEOUT_S, started, tierfs
 
-pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread"), pytest.mark.xdist_group(__name__)]
 
 COLUMNS = 60
 DATA = b"0123456789abcdef" * 65_536
