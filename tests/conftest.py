@@ -38,6 +38,7 @@ from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.shared import shared
 from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
+from tests.short_ids import ShortIds
 from tests.stores import TestStore, open_test_store
 from tierfs.base.system import memory_limit, osio
 from tierfs.engine.chunkstore.http.tls import TlsClient
@@ -76,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
         place = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
         unmount_leftovers(Path(place).resolve() / f"pytest-of-{getpass.getuser()}")
     config.pluginmanager.register(NotRun())
+    config.pluginmanager.register(ShortIds())
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook

@@ -256,7 +256,7 @@ def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: stor
 def submit(*words: object) -> Any:
     """Run a job with spark-submit; its JSON."""
     script = tierfs("pipeline", "--script").out.strip()
-    command = [spark_home() / "bin" / "spark-submit", "--master", "local[2]", *CONF, script, *words, "--json"]
+    command = [spark_home() / "bin" / "spark-submit", "--master", "local[1]", *CONF, script, *words, "--json"]
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
