@@ -48,7 +48,9 @@ def test_a_status_that_fails_meanwhile_is_shown_and_the_next_one_too(store: Path
         assert process.returncode == 0
 
 
-def test_a_store_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
+def test_what_cannot_be_watched_is_an_error_at_once(tmp_path: Path) -> None:
+    refused = tierfs("status", "--watch", "--check", check=False)
+    assert (refused.code, "--check and --watch are mutually exclusive" in refused.err) == (2, True)
     assert tierfs("status", "--watch", store=tmp_path / "none", check=False).code == 3
 
 
