@@ -14,7 +14,7 @@ from tests.reality.lives import Life, Place, Places
 
 Copy = Callable[[Place, Place], None]
 """Copies one place to another."""
-DONE_BEFORE = ("offload-ledgers", "concat", "batch-write", "rm")
+DONE_BEFORE = ("offload-ledgers", "concat", "clone", "batch-write", "rm")
 DONE_AFTER = ("append", "offload-ledgers", "truncate", "gc")
 
 

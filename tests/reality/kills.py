@@ -128,6 +128,15 @@ def _concat(life: Life) -> Step:
     return Step(("concat", target, source, "--yes"), after, done=3)
 
 
+def _clone(life: Life) -> Step:
+    source, name = (_new(life, word) for word in ("cloned", "clone"))
+    life.append(source, offload=life.chosen.random() < 0.5)
+    old = life.contents()
+    start, data = old[source]
+    end = life.chosen.randint(start, start + len(data))
+    return Step(("clone", source, name, "--to", end), {**old, name: (start, data[: end - start])}, done=5)
+
+
 def _remove(life: Life) -> Step:
     life.append(name := _new(life, "gone"), offload=life.chosen.random() < 0.5)
     after = life.contents()
@@ -230,6 +239,7 @@ COMMANDS: dict[str, Callable[[Life], Step]] = {
     "consolidate": _consolidate,
     "truncate": _truncate,
     "concat": _concat,
+    "clone": _clone,
     "rm": _remove,
     "restore": _restore,
     "gc": _collect,
