@@ -83,6 +83,9 @@ class RequestLog:
         except OSError as exc:  # a full disk, or a read-only one: the report says since when it knows
             log.info("cannot write %s: %s", self._path, exc)
             return
+        except Exception:  # what reports must not end what serves
+            log.exception("cannot add to %s", self._path)
+            return
         self._saved = counted
 
     def _with(self, more: Mapping[str, Calls]) -> object:

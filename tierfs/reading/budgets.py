@@ -135,6 +135,9 @@ class Budgets:
                 log.warning("cannot write %s: %s; this process counts the budgets of users alone", self._path, exc)
             self._warned = True
             return None
+        except Exception:  # what reports must not end what serves
+            log.exception("cannot add to %s", self._path)
+            return None
         self._warned = False
         return rows
 

@@ -81,7 +81,7 @@ class FairShare:
         self._most_range_bytes = _MAX_RANGE_BYTES
         self._useful_bytes: int | None = None
 
-    def limit(self, limits: tuple[int, int] | None) -> None:
+    def limit(self, limits: tuple[int, int | None] | None) -> None:
         """Bound ranges and windows by these; None: by memory and the link alone."""
         range_bytes, self._useful_bytes = (None, None) if limits is None else limits
         self._most_range_bytes = _MAX_RANGE_BYTES if range_bytes is None else min(_MAX_RANGE_BYTES, range_bytes)

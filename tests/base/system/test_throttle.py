@@ -131,3 +131,11 @@ def test_a_wait_ends_at_the_deadline_in_force_and_leaves_no_turn() -> None:
     ):
         throttle.take(1)
     assert throttle.waits == 0
+
+
+def test_a_thread_advances_although_readers_always_wait() -> None:
+    sleeper = Sleeper()
+    throttle = Throttle(MIB, sleeper.clock, sleeper.wait)
+    throttle.let_readers_first(waits=True)
+    throttle.take(1)
+    assert sleeper.clock.monotonic_s() == 10

@@ -222,5 +222,7 @@ async def test_withdrawn_fetches_leave_the_queue(tmp_path: Path) -> None:
 
 def test_read_ahead_is_short_within_a_limit_and_memory_alone_bounds_it_without() -> None:
     assert ahead_limits(ReadSettings()) is None
-    assert ahead_limits(ReadSettings(hourly_bytes=1)) is None
+    assert ahead_limits(ReadSettings(hourly_requests=1)) is None
+    assert ahead_limits(ReadSettings(hourly_bytes=1)) == (MIB // 4, None)
+    assert ahead_limits(ReadSettings(hourly_bytes=360 * MIB)) == (3 * MIB, None)
     assert ahead_limits(ReadSettings(bandwidth=100 * MIB, user_bandwidth=10 * MIB)) == (MIB, 20 * MIB)

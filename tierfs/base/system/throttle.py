@@ -18,6 +18,9 @@ from tierfs.base.system.clock import Clock, SystemClock
 # would be sent at once after each pause.
 SAVED_S = 0.1
 
+# Longest time for which a thread lets readers pass: a warm-up advances even if readers always wait (a guess).
+_YIELDS_S = 10.0
+
 # A shorter sleep is no sleep; and the rest of a debt that rounding leaves must not keep a waiter awake.
 _SHORTEST_S = 1e-4
 
@@ -88,17 +91,17 @@ class Throttle:
             self._changed.notify_all()
 
     def take(self, length_bytes: int) -> None:
-        """Wait for the bytes, in the order of the calls and after waiting readers.
+        """Wait for the bytes, in the order of the calls and after waiting readers, but not always after them.
 
         Raises Unavailable at the deadline in force.
         """
         if self._bucket is None:
             return
         with self._changed:
-            turn = object()
+            turn, since_s = object(), self._clock.monotonic_s()
             self._turns.append(turn)
             try:
-                while (wait_s := self._wait_s(turn)) != 0:
+                while (wait_s := self._wait_s(turn, since_s)) != 0:
                     deadlines.require_time("a transfer within the limit of bandwidth")
                     longest_s = deadlines.within(threading.TIMEOUT_MAX if wait_s is None else wait_s)
                     self._wait(self._changed, longest_s)
@@ -125,13 +128,17 @@ class Throttle:
                 self._reader_waits = waits
                 self._changed.notify_all()
 
-    def _wait_s(self, turn: object) -> float | None:
-        """Return how long a thread has to wait: 0 for not, None for a change."""
+    def _wait_s(self, turn: object, since_s: float) -> float | None:
+        """Return how long a thread has to wait, which does so since then: 0 for not, None for a change."""
         if self._bucket is None:
             return 0.0
-        if self._turns[0] is not turn or self._reader_waits:
+        if self._turns[0] is not turn:
             return None
-        return self._bucket.wait_s(self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        yields_s = since_s + _YIELDS_S - now_s
+        if self._reader_waits and yields_s > 0:
+            return yields_s
+        return self._bucket.wait_s(now_s)
 
     def _charge(self, length_bytes: int) -> None:
         if self._bucket is not None:

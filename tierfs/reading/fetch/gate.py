@@ -19,11 +19,12 @@ from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.system.throttle import SAVED_S, Throttle, TokenBucket
 from tierfs.base.words import units
 from tierfs.base.words.errors import BudgetSpent, TierfsError, Unavailable
-from tierfs.base.words.types import MIB, Payer
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, Payer
 from tierfs.reading.budgets import Budgets
 from tierfs.reading.fetch.fair_queue import FairQueue
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span, Transfer
+from tierfs.reading.spending import HOUR_S
 
 # Users whose limit is remembered; a bucket that is full is a new one.
 _USERS = 1024
@@ -33,6 +34,13 @@ _DROPPED = 64
 
 # Time in which one range of read-ahead passes, at most: a reader that comes next waits for it (a guess).
 _RANGE_S = 0.1
+
+# The same at the rate of an hourly budget: the last range of a budget exceeds it, and its reader waits so much longer.
+# Below the deadline of reads (a guess).
+_HOURLY_RANGE_S = 30
+
+# Smaller ranges cost more requests than they save time (a guess).
+_LEAST_RANGE_BYTES = 2 * CRC_BLOCK_BYTES
 
 # Read-ahead of one reader, as a time at the limit: more is fetched long before it is read (a guess).
 _WINDOW_S = 2.0
@@ -211,12 +219,15 @@ class FetchGate:
         self._changed.set()
 
 
-def ahead_limits(settings: ReadSettings) -> tuple[int, int] | None:
-    """Return the longest range of read-ahead and the longest window of one reader; None without a limit of bandwidth.
+def ahead_limits(settings: ReadSettings) -> tuple[int, int | None] | None:
+    """Return the longest range of read-ahead and the longest window of one reader, None for any; None without limits.
 
-    A range is granted as one, and a reader that comes next waits for it.
+    A range is granted as one: a reader that comes next waits for it, and a user who has spent a budget waits longer.
     """
-    limits = [per_s for per_s in (settings.bandwidth, settings.user_bandwidth) if per_s]
-    if not limits:
+    per_s = min((limit for limit in (settings.bandwidth, settings.user_bandwidth) if limit), default=None)
+    ranges = [] if per_s is None else [per_s * _RANGE_S]
+    if settings.hourly_bytes:
+        ranges.append(settings.hourly_bytes / HOUR_S * _HOURLY_RANGE_S)
+    if not ranges:
         return None
-    return max(MIB // 4, int(min(limits) * _RANGE_S)), max(MIB, int(min(limits) * _WINDOW_S))
+    return max(_LEAST_RANGE_BYTES, int(min(ranges))), None if per_s is None else max(MIB, int(per_s * _WINDOW_S))
