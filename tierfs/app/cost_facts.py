@@ -37,6 +37,14 @@ class CostFacts:
     garbage_bytes: int
     """Part of the stored bytes that waits for its deletion."""
 
+    @property
+    def origin(self) -> str:
+        """Where the requests are from, as a sentence."""
+        if not self.measured_days:
+            return "requests: none are recorded yet"
+        days = f"{self.measured_days:.1f} days"
+        return f"requests and bytes read: of the last {days} on this host, projected to 30 days"
+
 
 def facts_of(store: Store, *, replicas: int, lists: bool, report: OnProgress) -> CostFacts:
     """Return what a month of a store uses. `lists`: list the objects, which costs a request for 1000 of them.

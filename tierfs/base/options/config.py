@@ -331,6 +331,9 @@ class AdminSettings:
     senders: Annotated[
         Directory, "File with a line DIRECTORY TOKEN for each host that may only follow logs into that directory."
     ] = ""
+    prices: Annotated[
+        Directory, "File of prices for the dashboard, as for tierfs report --cost; empty: it shows amounts alone."
+    ] = ""
     names: Annotated[str, "Additional server names, separated by spaces, that requests may have in Host."] = ""
     connections: Annotated[
         AtOnce, "Maximum connections, for the socket in the store and for TCP each; further ones are closed."

@@ -66,10 +66,11 @@ class Site:
 
 
 @contextmanager
-def site_of(path: Path, clock: Clock | None = None) -> Iterator[Site]:
+def site_of(path: Path, clock: Clock | None = None, settings: str = "") -> Iterator[Site]:
     """The pages of a new store at a path, with its cold tier beside it."""
     (path / "cold").mkdir()
     init_store(path / "store", Place.in_directory(path / "cold"))
+    (path / "store/store.toml").write_text(settings)
     with open_store(path / "store", clock) as store:
         offloads = Offloads(store)
         with store.metadata.read() as txn:

@@ -31,7 +31,17 @@ def status(
 
 
 def test_a_page_needs_the_token_or_a_session(admission: Admission, sessions: LoginSessions) -> None:
-    for page in (b"/", b"/browse/", b"/browse/logs/a%23b", b"/ledgers", b"/logs", b"/policies", b"/work", b"/browse"):
+    for page in (
+        b"/",
+        b"/browse/",
+        b"/browse/logs/a%23b",
+        b"/ledgers",
+        b"/logs",
+        b"/policies",
+        b"/cost",
+        b"/work",
+        b"/browse",
+    ):
         assert status(admission, page) == 303, page
         assert status(admission, page, BEARER) is None, page
         for method, wanted in (("GET", None), ("HEAD", None), ("POST", 401), ("PUT", 401)):

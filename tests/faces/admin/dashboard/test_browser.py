@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 HOSTILE = ["<script>alert(1)<", "\"onload='x' a=\"", "{{ 7*7 }}", "שלום.log", "n" * 255]
 PAGES = ["/", "/browse/hostile", f"/browse/hostile/{quote(HOSTILE[0])}", "/policies", "/logs"]
 WIDTHS, THEMES = (360, 1400), ("light", "dark")
-NAVIGATION = ["Skip to the content", "Status", "Segments", "Ledgers", "Logs", "Policies", "Work", "Log out"]
+NAVIGATION = ["Skip to the content", "Status", "Segments", "Ledgers", "Logs", "Policies", "Cost", "Work", "Log out"]
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,16 @@ def crawled(site: Site) -> dict[str, Element]:
 
 def test_pages_lead_to_each_other_and_to_nothing_else(many: Site) -> None:
     found = crawled(many)
-    assert {"/", "/browse/", "/ledgers", "/logs", "/policies", "/work", "/browse/many?after=099"} <= found.keys()
+    assert {
+        "/",
+        "/browse/",
+        "/ledgers",
+        "/logs",
+        "/policies",
+        "/cost",
+        "/work",
+        "/browse/many?after=099",
+    } <= found.keys()
     with many.store.metadata.read() as txn:
         assert len(found) > txn.count(b"segments")
     for target, document in found.items():

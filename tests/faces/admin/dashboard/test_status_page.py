@@ -168,3 +168,47 @@ def test_bars_show_the_smallest_part_and_stay_within_their_scale() -> None:
     cells = [Mark.NOTHING, Mark.GOOD, Mark.GOOD, Mark.LOST, Mark.NOTHING, Mark.ACTIVE]
     assert map_rects(cells) == [Rect(1, 2, "good"), Rect(3, 1, "lost"), Rect(5, 1, "active")]
     assert map_rects([]) == []
+
+
+PRICES = """currency = "EUR"
+source = "<b>list"
+as_of = "2026-01-31"
+[storage]
+STANDARD = 1024.0
+[requests]
+write = 0.5
+"""
+
+
+def test_the_cost_is_that_of_the_report_with_the_prices_of_a_file_alone(tmp_path: Path) -> None:
+    with site_of(tmp_path, settings="[admin]\nprices = 'prices.toml'\n") as site:
+        with open_store(str(site.store.path)) as face:
+            face.append("s", b"x" * 3 * MIB)
+        tierfs("offload", "s", store=site.store.path)
+        page = site.page("/cost")
+        assert next(iter(page.all("p", "warning-text"))).text.startswith(
+            f"{site.store.path}/prices.toml does not exist"
+        )
+        assert {len(row) for row in page.by_id("bill").rows()} == {2}, "amounts without costs"
+        (site.store.path / "prices.toml").write_text(PRICES)
+        page = site.page("/cost")
+        rows = {row[0]: row[1:] for row in page.by_id("bill").rows()}
+        assert rows["storage STANDARD"][1:] == ["1,024.00000 a GiB", "3.00"]
+        words = ["--json", "report", "--cost", "--prices", site.store.path / "prices.toml"]
+        told = tierfs(*words, store=site.store.path).json
+        # Requests are projected by the time of the day; bytes are those of now.
+        assert [(name, row[-1]) for name, row in rows.items() if name.startswith("storage")] == [
+            (line["what"], "–" if line["cost"] is None else f"{line['cost']:,.2f}")
+            for line in told["lines"]
+            if line["what"].startswith("storage")
+        ]
+        assert [*rows] == [line["what"] for line in told["lines"]]
+        assert "Total: " in page.by_id("bill").text
+        assert " EUR" in page.by_id("bill").text
+        assert "Prices: <b>list, 2026-01-31. Without a price: " in page.by_id("bill").text
+
+
+def test_without_prices_no_cost_is_shown(site: Site) -> None:
+    text = site.page("/cost").by_id("bill").text
+    assert "tierfs knows no price." in text
+    assert "Total" not in text

@@ -45,6 +45,7 @@ class Dashboard:
             paths.LEDGERS: self._ledgers,
             paths.LOGS: self._logs,
             paths.POLICIES: self._policies,
+            paths.COST: self._cost,
             paths.WORK: self._work,
         }
 
@@ -93,6 +94,10 @@ class Dashboard:
         only(request, "after")
         after = number(request, "after") or 0
         return lambda: ("policies.html", self._views.policies(after))
+
+    def _cost(self, request: Request) -> Callable[[], tuple[str, dict[str, Any]]]:
+        only(request)
+        return lambda: ("cost.html", self._views.cost())
 
     def _work(self, request: Request) -> Callable[[], tuple[str, dict[str, Any]]]:
         only(request, "after")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum, auto
 from urllib.parse import quote, unquote, urlencode
 
-HOME, BROWSE, LEDGERS, LOGS, POLICIES, WORK = "/", "/browse/", "/ledgers", "/logs", "/policies", "/work"
+HOME, BROWSE, LEDGERS, LOGS, POLICIES, COST, WORK = "/", "/browse/", "/ledgers", "/logs", "/policies", "/cost", "/work"
 LOGIN, LOGOUT = "/login", "/logout"
 ASSETS = "/assets/"
 
-_PAGES = frozenset({HOME, LEDGERS, LOGS, POLICIES, WORK, BROWSE.rstrip("/")})
+_PAGES = frozenset({HOME, LEDGERS, LOGS, POLICIES, COST, WORK, BROWSE.rstrip("/")})
 _FORMS = frozenset({LOGIN, LOGOUT})
 
 # Parameter of the login page: where it leads.

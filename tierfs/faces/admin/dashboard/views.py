@@ -8,9 +8,13 @@ from typing import Any
 
 from tierfs.app import browse, describe, segment_map, status_rows
 from tierfs.app.browse import Page
+from tierfs.app.cost_facts import facts_of
+from tierfs.app.costs import bill, total, unpriced
 from tierfs.app.follow import listing
 from tierfs.app.health import StoreHealth, health_of
+from tierfs.app.price_file import read_prices
 from tierfs.app.store import Store
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.options import policy
 from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError
@@ -138,6 +142,25 @@ class Views:
         """Return followed logs after a segment. Raises InvalidRequest for what is no name."""
         name = names.join(names.split(after))
         return {"page": listing.state_page(self._store, name, MOST_ROWS)}
+
+    def cost(self) -> dict[str, Any]:
+        """Return what a month takes, and with a file of prices what it costs; an error of the file is shown."""
+        facts = facts_of(self._store, replicas=0, lists=False, report=unseen)
+        name, prices, error = self._store.settings.admin.prices, None, None
+        if name:
+            try:
+                prices = read_prices(self._store.path / name)
+            except TierfsError as exc:
+                error = exc
+        lines = bill(facts.amounts, prices)
+        return {
+            "facts": facts,
+            "lines": lines,
+            "prices": prices,
+            "error": error,
+            "total": total(lines),
+            "unpriced": [line.what for line in unpriced(lines)] if prices else [],
+        }
 
     def policies(self, after: int) -> dict[str, Any]:
         """Return the places that set policies, after an id."""

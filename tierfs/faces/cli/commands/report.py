@@ -82,7 +82,7 @@ def _text(facts: CostFacts, lines: list[BillLine], prices: PriceList | None) -> 
         missing = [line.what for line in unpriced(lines)]
         if missing:
             yield f"without a price: {', '.join(map(printable, missing))}"
-    yield _origin(facts)
+    yield facts.origin
     if facts.listed_objects is None:
         yield "storage classes: as set now (cold.storage_class); those of the objects: --list"
     if facts.garbage_bytes:
@@ -98,10 +98,3 @@ def _rows(lines: Iterable[BillLine], prices: PriceList | None) -> Iterator[tuple
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def _origin(facts: CostFacts) -> str:
-    if not facts.measured_days:
-        return "requests: none are recorded yet"
-    days = f"{facts.measured_days:.1f} days"
-    return f"requests and bytes read: of the last {days} on this host, projected to 30 days"
