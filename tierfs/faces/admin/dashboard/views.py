@@ -99,9 +99,9 @@ class Views:
             "tier_rows": status_rows.tier_rows(report),
             "backlog": status_rows.backlog_rows(report),
             "cold_work": status_rows.cold_work_rows(report),
-            "holder": status_rows.holder_rows(report),
+            "holder": _first(status_rows.holder_rows(report)),
             "mounts": self._mounts.look(seen),
-            "mount_rows": status_rows.mount_rows(seen),
+            "mount_rows": _first(status_rows.mount_rows(seen)),
             "failures": status_rows.failure_rows(report)[:_MOST_FIRST],
             "failed": len(status_rows.failure_rows(report)),
         }
@@ -112,7 +112,7 @@ class Views:
         rows = status_rows.failure_rows(report)
         more = len(rows) > after + MOST_ROWS
         return {
-            "holder": status_rows.holder_rows(report),
+            "holder": _first(status_rows.holder_rows(report)),
             "failures": Page(rows[after : after + MOST_ROWS], str(after + MOST_ROWS) if more else None),
             "offloads": self._offloads.newest(MOST_ROWS),
         }
@@ -177,6 +177,12 @@ class Views:
             tier: map_rects(segment_map.bar_of(txn, record, tier, _CELLS, MOST_CHUNKS).cells) for tier in Tier
         }
         return {"record": record, "facts": facts, "sampled": is_sampled, "bars": bars, "cells": _CELLS}
+
+
+def _first(rows: list[status_rows.Row]) -> list[status_rows.Row]:
+    """Return as many rows as a part of a page has, and how many are not shown."""
+    hidden = len(rows) - MOST_ROWS
+    return [*rows[:MOST_ROWS], *([("…", f"and {hidden:,} more; all of them: tierfs status")] if hidden > 0 else [])]
 
 
 def _outline(txn: ReadTransaction, path: str, record: SegmentRecord) -> SegmentStat:

@@ -18,9 +18,9 @@ from tierfs.upkeep.holder.lock import HeldElsewhere
 def admin(session: Session, foreground: bool) -> None:
     """Serve the admin API over HTTP, until SIGTERM: on the Unix socket STORE/admin.sock, for this user and root.
 
-    With the setting admin.listen it also serves TCP, with the token in STORE/admin.token. Returns when the server is
-    ready; fails if another process serves the store. A mount or daemon that runs at the same time carries out its
-    offloads. Pulsar's pulsar-admin can start offloads and set their policies.
+    With the setting admin.listen it also serves TCP, with the token in STORE/admin.token, and there a dashboard for
+    browsers at /. Returns when the server is ready; fails if another process serves the store. A mount or daemon that
+    runs at the same time carries out its offloads. Pulsar's pulsar-admin can start offloads and set their policies.
     """
     extras.require("the admin API", "admin", "starlette", "uvicorn", "anyio")
     store = session.require_store_path().absolute()
@@ -32,10 +32,12 @@ def admin(session: Session, foreground: bool) -> None:
     from tierfs.app.store import open_store
 
     with open_store(store) as opened:
-        paths = opened.paths
+        paths, settings = opened.paths, opened.settings.admin
         server = lock.current(paths.admin)
     if server is not None:
         raise HeldElsewhere(f"{server} already serves the admin API", remedy="use that process, or stop it first")
     log = processes.start(["--store", str(paths.root), "admin", "-f"], paths.log, ADMIN_NAME)
-    data = {"store": str(store), "socket": str(paths.admin_socket), "log": str(log)}
-    session.done(data, f"serving {printable(str(paths.admin_socket))}; log: {log}")
+    url = f"http{'s' if settings.certificate else ''}://{settings.listen}/" if settings.listen else None
+    data = {"store": str(store), "socket": str(paths.admin_socket), "url": url, "log": str(log)}
+    places = [str(paths.admin_socket), *([f"{url} (also for browsers)"] if url else [])]
+    session.done(data, f"serving {printable(' and '.join(places))}; log: {log}")
