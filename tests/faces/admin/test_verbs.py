@@ -76,7 +76,8 @@ def test_a_clone_and_a_rename_that_an_append_follows(served: Served) -> None:
 
     post("append/a", b"0123456789")
     cloned = post("clone/a?target=d/c&to=4")
-    assert cloned.json == {"source": "a", "target": "d/c", "start": 0, "end": 4, "chunks": 1}
+    expected = {"source": "a", "target": "d/c", "start": 0, "end": 4, "chunks": 1, "successor": None}
+    assert cloned.json == expected
     assert post("mv/a?target=b").json == {"source": "a", "target": "b", "segments": 1}
     assert post("append/a", b"new").json["start"] == 0
     assert post("append/d/c", b"x").json["start"] == 4

@@ -17,8 +17,8 @@ from tierfs.engine.metadata import chain_copies, directories, tables
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
-from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.engine.segments import create, seal
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import create, seal, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Clone:
     end: int
     chunks: int
     """Of both tiers, that refer to files and objects of the source."""
+    successor: str | None = None
+    """The segment that the source continues in, if policy sealed it: its bytes are not in the clone."""
 
 
 def clone(metadata: MetadataStore, source: str, target: str, *, end: int | None = None) -> tuple[Clone, str | None]:
@@ -49,7 +51,8 @@ def clone(metadata: MetadataStore, source: str, target: str, *, end: int | None 
         target = create.name_at(txn, target, segment.name)
         ended = seal.end_chunk(txn, segment) if _is_in_active(segment, kept) else None
         made = _made(txn, target, segment, kept)
-        return Clone(source, target, kept.start, kept.end, made.local.count + made.cold.count), ended
+        chunks = made.local.count + made.cold.count
+        return Clone(source, target, kept.start, kept.end, chunks, _successor(txn, segment)), ended
 
 
 def _kept(segment: SegmentRecord, name: str, end: int) -> ByteRange:
@@ -61,6 +64,11 @@ def _kept(segment: SegmentRecord, name: str, end: int) -> ByteRange:
         has = f"has bytes {segment.start_offset} to {segment.length}"
         raise InvalidRequest(f"cannot clone {shown} up to {end}: it {has}")
     return ByteRange(segment.start_offset, end)
+
+
+def _successor(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
+    following = streams.successor(txn, segment)
+    return None if following is None else directories.path_of(txn, following.parent_id, following.name)
 
 
 def _is_in_active(segment: SegmentRecord, kept: ByteRange) -> bool:

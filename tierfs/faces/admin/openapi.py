@@ -121,7 +121,7 @@ _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "clone": (
         {"target": _STRING, "to": _OFFSET},
         200,
-        _object(source=_STRING, target=_STRING, start=_OFFSET, end=_OFFSET, chunks=_OFFSET),
+        _object(source=_STRING, target=_STRING, start=_OFFSET, end=_OFFSET, chunks=_OFFSET, successor=_OR_NULL),
     ),
     "rename": ({"target": _STRING}, 200, _object(source=_STRING, target=_STRING, segments=_OFFSET)),
     "delete": ({"recursive": _FLAG, "now": _FLAG}, 200, {"type": "object"}),

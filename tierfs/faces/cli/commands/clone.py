@@ -40,4 +40,6 @@ def clone(session: Session, segment: str, new: str, end: int | None) -> None:
             done = verbs.clone(store, source, target, end=end)
     of, to = printable(done.source), printable(done.target)
     size, chunks = output.size(done.end - done.start), output.count(done.chunks, "chunk")
+    if done.successor is not None and end is None:
+        session.note(f"{of} continues in {printable(done.successor)}, which is not cloned")
     session.done(done, f"cloned {of} to {to}: {size} in {chunks}, bytes {done.start} to {done.end}")
