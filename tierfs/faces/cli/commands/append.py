@@ -109,10 +109,7 @@ def append(
     with session.open_store() as store, InputSource(paths) as stream, _progress(session, paths, skip) as meter:
         name = store.segment_of_path(segment)
         if skip:
-            from tierfs.faces.cli.commands.skipped import pass_appended
-
-            with _telling_what_to_skip(expect_offset, skip):
-                expect_offset = pass_appended(session, store, name, stream, skip, expect_offset)
+            expect_offset = _pass_appended(session, store, name, stream, skip, expect_offset)
         if not take_over and ack is None and store.paths.admin_socket.exists():
             with _telling_what_to_skip(expect_offset, skip):
                 served = _by_server(store, name, stream, expect_offset, seal=seal)
@@ -142,6 +139,16 @@ def append(
             with _resumable(done, again, stream, skip if STDIN in paths else None):
                 copy(stream, writer, done, room, meter, seal=seal, first=deadline if stream.is_ready() else None)
     _tell(session, done)
+
+
+def _pass_appended(
+    session: Session, store: Store, name: str, stream: InputSource, skip: int, expect_offset: int | None
+) -> int:
+    """Pass the bytes to skip; return the offset at which the rest is expected. Raises as pass_appended."""
+    from tierfs.faces.cli.commands.skipped import pass_appended
+
+    with _telling_what_to_skip(expect_offset, skip):
+        return pass_appended(session, store, name, stream, skip, expect_offset)
 
 
 def _by_server(
