@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tierfs.app.follow.server import AdminServer, ServerAddress
 from tierfs.app.follow.sources import sources_of
 from tierfs.app.follow.target import TargetUnavailable
 from tierfs.app.store import open_store
+from tierfs.base.system import osio
 from tierfs.base.words.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
 from tierfs.engine.metadata.tables import FOLLOWED
 
@@ -272,6 +273,20 @@ def test_the_name_of_a_host_is_made_of_its_machine_id(tmp_path: Path) -> None:
     file = tmp_path / "id"
     file.write_text("0123456789abcdef0123456789abcdef\n")
     name = remote.default_sender(file)
-    assert (len(name), name in file.read_text()) == (16, False)
+    host, _, digest = name.rpartition("-")
+    assert (host, len(digest), digest in file.read_text()) == (os.uname().nodename, 8, False)
     file.write_text("uninitialized\n")
-    assert remote.default_sender(file) == os.uname().nodename
+    assert remote.default_sender(file) == host
+
+
+def test_a_connection_is_kept_and_made_again_once_the_server_closed_it(served: ServedStore) -> None:
+    address = ServerAddress("127.0.0.1", served.port, is_encrypted=False, token_file=served.token)
+    with closing(AdminServer(address)) as server, ExitStack() as stack:
+        osio.allow_more_open_files(4096)
+        for _ in range(1100):  # select(2) takes no descriptors above 1,023
+            stack.enter_context(Path("/dev/null").open("rb"))
+        for _ in range(2):
+            for _ in range(3):
+                assert server.get("/v1/health")["healthy"]
+            served.stop()
+            served.start()

@@ -41,7 +41,7 @@ _RETRY_S = 1.0
 MACHINE_ID = Path("/etc/machine-id")
 # machine-id(5) asks programs to show a hash with a key of their own.
 _APPLICATION = b"tierfs follow"
-_ID_DIGITS = 16
+_ID_DIGITS = 8
 
 # The server itself, not one segment, cannot take lines now. Unconfirmed lines are in the segment.
 _OF_SERVER = (StorageFull, Unavailable, Closed, Fenced)
@@ -159,7 +159,7 @@ class RemoteTarget:
         """Take an answer apart. Raises TargetUnavailable for one that has not the form of docs/admin.md."""
         try:
             yield
-        except (KeyError, TypeError, ValueError) as exc:
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise self._unavailable(Unavailable(f"{self._server.address.url} sent another answer: {exc!r}")) from exc
 
     def let_go(self, idle_s: float) -> None:
@@ -239,12 +239,16 @@ class RemoteTarget:
 
 
 def default_sender(machine_id: Path = MACHINE_ID) -> str:
-    """Return the name of this host: a hash of its machine id, or its host name if it has none."""
+    """Return the name of this host: its host name, and a hash of its machine id if it has one.
+
+    Hosts that were cloned have one machine id, and those of different sites may have one host name.
+    """
+    name = os.uname().nodename
     with suppress(OSError):
         machine = machine_id.read_bytes().strip()
         if machine and machine != b"uninitialized":
-            return hmac.new(machine, _APPLICATION, hashlib.sha256).hexdigest()[:_ID_DIGITS]
-    return os.uname().nodename
+            return f"{name}-{hmac.new(machine, _APPLICATION, hashlib.sha256).hexdigest()[:_ID_DIGITS]}"
+    return name
 
 
 def _is_of_server(error: TierfsError) -> bool:

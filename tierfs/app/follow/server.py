@@ -6,6 +6,7 @@ import json
 import select
 import socket
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -21,6 +22,9 @@ from tierfs.base.words.names import printable
 # For a connection, and for an answer: longer than `ack.deadline_s`, and shorter than a watchdog's patience.
 _CONNECT_S = 10.0
 _ANSWER_S = 60.0
+
+# A server closes connections that were idle for 5 s (uvicorn), perhaps while the next request is on its way.
+_IDLE_S = 4.0
 
 _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_LARGE, _MISDIRECTED = 200, 401, 403, 404, 413, 421
 _MOST_TOKEN_BYTES = 4096
@@ -77,6 +81,7 @@ class AdminServer:
         """Connect with the first request. Raises InvalidRequest for certificates that cannot be read."""
         self.address = address
         self._connection: HTTPConnection | None = None
+        self._used_s = 0.0
         self._tls = _tls(address.ca_bundle) if address.is_encrypted else None
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -125,9 +130,11 @@ class AdminServer:
         raise _error(url, status, answer)
 
     def _connected(self) -> HTTPConnection:
-        """Return a connection that the server has not closed, as it does with those that were idle."""
-        kept = self._connection
-        if kept is not None and kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
+        """Return a connection that the server has not closed, and is not about to close, as those that are idle."""
+        kept, now_s = self._connection, time.monotonic()
+        is_young = now_s - self._used_s < _IDLE_S
+        self._used_s = now_s
+        if kept is not None and is_young and not _has_ended(kept):
             return kept
         self.close()
         host, port = self.address.host, self.address.port
@@ -156,6 +163,13 @@ class AdminServer:
                 remedy="give the token of the server with --token-file, readable for this user",
             ) from exc
         return {"Authorization": f"Bearer {token}"}
+
+
+def _has_ended(kept: HTTPConnection) -> bool:
+    """Return whether the server has closed a connection, or sent something that nobody requested."""
+    waited = select.poll()  # select.select has no descriptors above 1,023, and a follower has thousands of files
+    waited.register(kept.sock, select.POLLIN)
+    return bool(waited.poll(0))
 
 
 def error_of(answer: Any) -> TierfsError:

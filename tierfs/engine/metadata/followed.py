@@ -190,16 +190,27 @@ def streams(txn: ReadTransaction, *, after: str = "") -> Iterator[tuple[str, tup
     above, _, stream = after.rpartition("/")
     directory = directories.find(txn, above) if after else None
     start = b"" if directory is None else _prefix(directory.id, stream) + _AFTER_ROWS
-    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name, start))
-    for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
+    for prefix, rows in _by_stream(txn, start):
         if (name := _name_of(txn, prefix)) is not None:
             yield name, tuple(FOLLOWED.codec.decode(data) for _, data in rows)
 
 
+def names_of(txn: ReadTransaction) -> Iterator[str]:
+    """Yield the name of each stream that has rows, without a look at these."""
+    for prefix, _ in _by_stream(txn):
+        if (name := _name_of(txn, prefix)) is not None:
+            yield name
+
+
+def _by_stream(txn: ReadTransaction, start: bytes = b"") -> Iterator[tuple[bytes, Iterator[tuple[bytes, bytes]]]]:
+    """Return the encoded rows of each stream, with the prefix of their keys."""
+    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name, start))
+    return groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES])
+
+
 def newest_files(txn: ReadTransaction) -> Iterator[tuple[str, FollowedRange]]:
     """Yield the name of each stream that has rows, with the range that the log's newest file continues."""
-    rows_of_all = takewhile(lambda row: row[0] < _OF_SOURCES, txn.scan_raw(FOLLOWED.name))
-    for prefix, rows in groupby(rows_of_all, lambda row: row[0][: -tables.U64_BYTES]):
+    for prefix, rows in _by_stream(txn):
         # A log has up to 64 rows, and the last one is nearly always the one.
         ranges = (FOLLOWED.codec.decode(data) for _, data in reversed(list(rows)))
         newest = next((each for each in ranges if not each.late), None)

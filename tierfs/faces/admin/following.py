@@ -32,7 +32,7 @@ class Following:
     def listed(self, path: str, after: str, limit: int) -> dict[str, Any]:
         """Return a page of the logs in and below a directory, or of one segment, and the sources of the directory."""
         with self._store.metadata.read() as txn:
-            rows = sorted(name for name, _ in followed.streams(txn) if _is_in(name, path) and name > after)
+            rows = sorted(name for name in followed.names_of(txn) if name > after and _is_in(name, path))
             page = [row for name in rows[:limit] if (row := _stream(txn, name)) is not None]
             following = rows[limit - 1] if len(rows) > limit else None
             return {"path": path, "streams": page, "sources": list(_sources(txn, path)), "next": following}

@@ -65,7 +65,7 @@ _STDERR_FD = 2
     type=click.Path(path_type=Path),
     help="With --to: authorities that the server's certificate may be of, in PEM [default: the system's].",
 )
-@click.option("--sender", metavar="NAME", help="With --to: the name of this host [default: made of its machine id].")
+@click.option("--sender", metavar="NAME", help="With --to: the name of this host [default: host name and machine id].")
 def follow(session: Session, **typed: Any) -> None:
     """Append files as they grow: each line is in its segment once, through rotation and after a kill.
 
