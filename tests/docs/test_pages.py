@@ -113,12 +113,13 @@ def test_the_page_of_recovery_runs_as_it_is_written(s3: Machine, rgw: S3Endpoint
     s3.read("docs/recovery.md", {"TIERFS_STORE": str(store)})
 
 
-def test_the_pages_of_the_cold_tier_and_disk_space_run_as_they_are_written(machine: Machine) -> None:
+def test_the_pages_of_limits_the_cold_tier_and_disk_space_run_as_they_are_written(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
     machine.file("today.log", "a line\n")
     machine.replace["/etc/ssl/"] = f"{machine.root}/etc/ssl/"
     machine.file("/mnt/ssd/other", "a disk that is mounted")
     env = {"TIERFS_STORE": str(machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs"))}
+    machine.read("docs/limits.md", env)
     machine.read("docs/cold-tier.md", env)
     machine.read("docs/space.md", env)
 
