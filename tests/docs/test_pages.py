@@ -186,9 +186,9 @@ NOT_TYPED = {
 }
 """First lines of blocks that need a store in several places, which tests of that command have."""
 
-MARKERS = 21
-"""Blocks of all pages that are not run: a page that readers cannot follow is none. Half of them need systemd, a cluster
-or a builder of images, or install packages."""
+MARKERS = 24
+"""Blocks of all pages that are not run: a page that readers cannot follow is none. Most of them need a second host,
+systemd, a cluster or a builder of images, or install packages."""
 
 COMMAND = re.compile(r"(\$ )?(tierfs|make|pip|git|export|mkdir|rm|cat|tail|echo)\b")
 
