@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from tests.stores import TestStore
 from tierfs.engine.segments import trash
+from tierfs.engine.segments.clone import clone
 
 VERBS = (
-    *("append", "append", "append", "offload", "offload", "evict", "seal", "unseal", "concat"),
+    *("append", "append", "append", "offload", "offload", "evict", "seal", "unseal", "concat", "clone"),
     *("truncate", "consolidate", "delete", "remove", "restore", "crash"),
 )
 
@@ -86,11 +87,21 @@ class Life:
             engine.truncate(name, content.start, cold_due_ms=due_ms)
         elif verb == "concat":
             self._concat(name, content)
+        elif verb == "clone":
+            self._clone(name, content)
         else:
             engine.delete(name, recursive=False, cold_due_ms=due_ms, to_trash=verb == "remove")
             content = self.live.pop(name)
             if verb == "remove":
                 self.removed[name] = content
+
+    def _clone(self, name: str, content: Content) -> None:
+        target = f"{name[:3]}{self.chosen.randrange(3)}"
+        if target not in self.live:
+            end = self.chosen.randint(content.start, len(content.data))
+            clone(self.store.metadata, name, target, end=end)
+            copied = self.live[target] = Content(content.data[:end], content.start)
+            self.ever[self.store.segment(target).id] = copied
 
     def _concat(self, name: str, content: Content) -> None:
         source = self.live.get("d0/s0")
