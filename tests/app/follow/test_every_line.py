@@ -12,7 +12,7 @@ import pytest
 from tests.app.follow.rotation import MODES, RotatedLog
 from tests.doubles.manual_clock import ManualClock
 from tests.verbs import cat
-from tierfs.app.follow import follower
+from tierfs.app.follow import follower, local
 from tierfs.app.follow.follower import LogFollower
 from tierfs.app.follow.local import LocalTarget
 from tierfs.app.follow.sources import sources_of
@@ -54,7 +54,7 @@ class World:
         self._dies_after: int | None = None
         init_store(path / "store", clock=self.clock)
         self._listdir = os.listdir
-        monkeypatch.setattr(follower, "append_all", self._append_all)
+        monkeypatch.setattr(local, "append_all", self._append_all)
         monkeypatch.setattr(follower, "PIECE_BYTES", PIECE_BYTES)
         monkeypatch.setattr(os, "listdir", self._list)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.app.follow.following import Following
 from tierfs.app import room
-from tierfs.app.follow import listing, log_reader
-from tierfs.base.words.errors import NotFound
+from tierfs.app.follow import listing, local, log_reader
+from tierfs.base.words.errors import NotFound, TierfsError
+from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import followed
+from tierfs.engine.segments.writer import PlannedAppend
 
 A_DAY_S = 24 * 3600
 
@@ -293,6 +295,27 @@ def test_a_directory_is_listed_twice_for_all_logs_in_it(following: Following, mo
     following.look()
     assert listed == [str(following.logs)] * 2
     assert [following.text(log.name) for log in logs] == ["one\ntwo\n"] * len(logs)
+
+
+def test_the_log_that_has_waited_longest_comes_first(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed early, again and again, reaches every log."""
+    first, second = following.logs / "1.log", following.logs / "2.log"
+    write(second, "one\n")
+    following.look()
+    write(first, "one\n")
+    following.look()
+    order: list[str] = []
+    append_all = local.append_all
+
+    def note(appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:
+        order.extend(each.followed.path.decode() for each in appends if each.followed is not None)
+        return append_all(appends)
+
+    monkeypatch.setattr(local, "append_all", note)
+    for log in (first, second):
+        write(log, "two\n")
+    following.look()
+    assert order == [str(second), str(first)]
 
 
 def test_nothing_to_follow_is_an_error(tmp_path: Path) -> None:

@@ -138,6 +138,23 @@ def test_a_log_that_is_truncated_and_filled_again_before_its_first_read_is_read_
     reader.close()
 
 
+def test_few_files_are_open_while_many_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"0\n")
+    reader = LogReader(str(log), "log", EARLIER)
+    reader.reset((), 0)
+    assert take_all(reader) == b"0\n"
+    for number in range(1, 20):
+        log.rename(tmp_path / f"log-202601{number:02d}")
+        log.write_bytes(b"%d\n" % number)
+    look(reader)
+    for number in range(1, 19):
+        assert take(reader, LIMIT) == b"%d\n" % number
+        assert reader.open_files <= 3
+    assert b"".join(take_all(reader, now_s) for now_s in range(2)) == b"19\n"
+    reader.close()
+
+
 def test_another_file_with_the_same_inode_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\n")

@@ -304,6 +304,8 @@ class LogFollower:
     def _append_due(self, now_s: float) -> None:
         """Append what the due logs have, until nothing is left."""
         due = [each for each in self._logs.values() if each.is_due and each.next_try_s <= now_s]
+        # Those first that have waited longest: a process that is killed again and again reaches all of them.
+        due.sort(key=lambda each: each.reader.committed_ms)
         while due and not self._stop.is_set():
             self._append_all(self._looked_at(due, now_s), now_s)
             due = [each for each in due if each.reader.is_behind and each.next_try_s <= now_s]

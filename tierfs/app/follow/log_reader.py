@@ -107,6 +107,11 @@ class LogReader:
         return self._lost_s is not None or self._unread is not None
 
     @property
+    def committed_ms(self) -> int:
+        """When its last lines were appended; 0 for none yet."""
+        return self._ranges[-1].committed_ms if self._ranges else 0
+
+    @property
     def open_files(self) -> int:
         """Number of files that it keeps open."""
         return (self._file is not None) + len(self._lingering)
@@ -314,6 +319,7 @@ class LogReader:
         if self._file is not None:
             self._lingering.append(_Lingering(self._file, now_s + LINGER_S))
         self._file, self._head = file, b""
+        self._end_lingering(now_s)  # one plan may read many files
         return file
 
     def _is_continued(self, file: OpenFile, read: PlannedRead) -> bool:
