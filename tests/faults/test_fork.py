@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -174,6 +175,22 @@ def test_a_child_ends_no_transaction_that_it_was_forked_in(store: TestStore) -> 
     with store.metadata.read() as txn:
         assert txn.id == before + 1
         assert 7 in [touch.inode for _, touch in txn.scan(TOUCHES)]
+
+
+def test_a_child_of_a_server_that_froze_its_objects_opens_the_store(store: TestStore) -> None:
+    """Servers do so before they fork: what is frozen is in no list of the collector."""
+    before = gc.get_freeze_count()
+    gc.freeze()
+
+    def opened() -> None:
+        with store.metadata.read():
+            assert gc.get_freeze_count() > 0
+
+    try:
+        assert in_child(opened) == NOTHING
+    finally:
+        if not before:
+            gc.unfreeze()
 
 
 def test_a_child_connects_to_the_cold_tier_by_itself(tmp_path: Path) -> None:

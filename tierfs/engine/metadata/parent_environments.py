@@ -35,6 +35,10 @@ def make_way(path: Path) -> None:
     _paths.discard(path)
     statuses = [os.stat(path / name) for name in FILES if (path / name).exists()]
     keys = frozenset(("ino", status.st_dev, status.st_ino) for status in statuses)
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()  # servers freeze what they have before they fork, and the collector does not list that
     for candidate in gc.get_objects():
         if type(candidate) is set and not candidate.isdisjoint(keys):
             candidate.difference_update(keys)
+    if was_frozen:
+        gc.freeze()
