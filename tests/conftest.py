@@ -20,6 +20,7 @@ from fsspec.config import conf
 from hypothesis import settings
 
 from tests import together
+from tests.collected_once import CollectedOnce
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
@@ -78,6 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
         unmount_leftovers(Path(place).resolve() / f"pytest-of-{getpass.getuser()}")
     config.pluginmanager.register(NotRun())
     config.pluginmanager.register(ShortIds())
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(CollectedOnce())
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
