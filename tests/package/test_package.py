@@ -55,6 +55,7 @@ def test_package_is_installed_upgraded_and_purged_with_a_mount_at_work(root: Bar
         "man/man8/mount.tierfs.8.gz",
         "bash-completion/completions/tierfs",
         "doc/tierfs/copyright",
+        "doc/tierfs/alerts.yml",
     ):
         root.run(f"test -s /usr/share/{name}")
     root.run("tierfs doctor")

@@ -20,6 +20,8 @@ from tierfs.faces.admin.answers import status_of
 from tierfs.mount.errors import errno_of
 
 PAGE = ROOT / "docs/errors.md"
+UNSEEN = (ROOT / "tierfs/base/words/errors.py", ROOT / "tierfs/faces/admin/answers.py")
+"""Files with the tree itself, and with a class that is answered as its base."""
 TITLE = "## All errors\n"
 
 _DO = "Do: "
@@ -65,6 +67,18 @@ def messages() -> dict[str, list[tuple[str, str]]]:
     return {name: sorted(pairs, key=_order) for name, pairs in found.items()}
 
 
+@cache
+def kinds() -> dict[str, list[str]]:
+    """Return the classes of the rest of the program that an error may be printed as, by the class of the tree."""
+    found: dict[str, list[str]] = {each.__name__: [] for each in classes()}
+    for path in sorted((ROOT / "tierfs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and path not in UNSEEN and not node.name.startswith("_"):
+                for base in map(_name_of, node.bases):
+                    found.get(base, []).append(node.name)
+    return {name: sorted(names) for name, names in found.items()}
+
+
 def _name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
@@ -88,6 +102,8 @@ def section(kind: type[TierfsError]) -> Iterator[str]:
     """Yield the lines of an error's section."""
     case, way = (_PAGE_NAMED.sub(r"[\1](\1)", text) for text in texts_of(kind))
     yield from (f"### {kind.__name__}", "", case, "", way, "")
+    if also := kinds()[kind.__name__]:
+        yield from (f"Also printed as {', '.join(f'`{name}`' for name in also)}.", "")
     if pairs := messages()[kind.__name__]:
         yield from ("| message | do |", "|---|---|")
         yield from (f"| {_cell(message)} | {_cell(remedy)} |" for message, remedy in pairs)

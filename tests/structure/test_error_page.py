@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.structure.error_page import PAGE, TITLE, classes, codes_of, messages, sections, texts_of, tree
+from tests.structure.error_page import PAGE, TITLE, classes, codes_of, kinds, messages, sections, texts_of, tree
 from tests.structure.prose import tables
 from tierfs.base.words.errors import TierfsError
 from tierfs.faces.cli.main import cli
@@ -40,7 +40,8 @@ def test_exit_codes_of_errors_are_in_the_table_and_in_the_help() -> None:
     assert listed == {int(code) for code in re.findall(r"(?:^|  )\s*(\d+)  ", cli.epilog or "", re.MULTILINE)}
 
 
-def test_messages_are_found_with_their_remedies() -> None:
+def test_messages_and_kinds_are_found() -> None:
     assert sum(map(len, messages().values())) > 200
+    assert "HeldElsewhere" in kinds()["Conflict"]
     pair = ("the store is closed", "open it again: tierfs.open_store(path)")
     assert pair in messages()["Closed"]
