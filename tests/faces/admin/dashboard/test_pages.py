@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -277,6 +278,14 @@ def test_without_jinja2_a_page_says_what_to_install(many: Site, monkeypatch: pyt
     assert answer.status_code == 501
     assert b"the dashboard needs the package jinja2" in bytes(answer.body)
     assert b"pip install" in bytes(answer.body)
+
+
+def test_the_server_starts_without_reading_a_template() -> None:
+    code = "import sys, tierfs.faces.admin.listen; print('jinja2' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "False\n"
 
 
 def test_an_installed_package_has_the_templates_and_assets() -> None:
