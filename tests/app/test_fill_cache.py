@@ -262,3 +262,10 @@ def test_a_damaged_segment_keeps_no_other_from_being_warmed_up(
     with pytest.raises(DataLoss, match=r"p/1: packs/.* does not match its checksums"):
         warm_up(store, ["p"], unseen)
     assert warm_up(store, ["p/4", "p/5", "p/6"], unseen).already_held_bytes == 3 * BLOCK + 3000
+
+
+def test_a_warm_up_passes_within_the_bandwidth_of_reads(store: app.Store) -> None:
+    store.paths.settings.write_text(f'[read]\ncache_bytes = {size_for(1000)}\nbandwidth = "1TiB"\n')
+    store.reload()
+    assert warm_up(store, ["d"], unseen).held_bytes == SIZE
+    assert SIZE <= store.limits.reads.granted_bytes < SIZE + 10 * BLOCK

@@ -137,8 +137,10 @@ def test_the_page_of_monitoring_runs_as_it_is_written(machine: Machine) -> None:
     machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
 
 
-def test_the_page_of_errors_runs_as_it_is_written(machine: Machine) -> None:
-    machine.read("docs/errors.md", {"TIERFS_STORE": str(machine.store("/srv/store"))})
+def test_the_pages_of_errors_and_limits_run_as_they_are_written(machine: Machine) -> None:
+    env = {"TIERFS_STORE": str(machine.store("/srv/store"))}
+    machine.read("docs/errors.md", env)
+    machine.read("docs/limits.md", env)
 
 
 def test_the_check_of_an_installation_runs_as_it_is_written(machine: Machine) -> None:

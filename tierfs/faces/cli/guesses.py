@@ -13,11 +13,14 @@ from tierfs.base.system.store_paths import StorePaths
 
 _MEANT: Mapping[str, str] = {
     "about": "tierfs status",
+    "bandwidth": "tierfs config offload.bandwidth=RATE, or read.bandwidth=RATE",
     "bench": "tierfs doctor --bench MOUNT",
     "clean": "tierfs gc",
     "cmp": "tierfs diff SEGMENT OTHER",
     "consume": "tierfs cat -f SEGMENT",
     "copy": "tierfs ingest PATH..., or tierfs clone SEGMENT NEW",
+    "cost": "tierfs report --cost --prices FILE",
+    "costs": "tierfs report --cost --prices FILE",
     "cp": "tierfs ingest PATH..., tierfs clone SEGMENT NEW, or cp from a mount",
     "create": "tierfs append SEGMENT, or tierfs init for a store",
     "debug": "tierfs doctor",
