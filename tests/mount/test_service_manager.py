@@ -131,6 +131,19 @@ def test_following_log_files_reports_its_start_and_end(store: Path) -> None:
         assert manager.service.wait(END_S) == 0
 
 
+def test_a_sender_that_waits_for_its_server_is_ready_and_alive(store: Path) -> None:
+    (store.parent / "app.log").write_text("line\n")
+    to = ("--to", "http://127.0.0.1:1", "--token-file", str(store.parent / "app.log"))
+    with managed(store, "follow", str(store.parent / "app.log"), "--into", "logs", *to) as manager:
+        manager.wait_for("READY=1")
+        for _ in range(3):
+            manager.wait_for("WATCHDOG=1")
+        manager.service.terminate()
+        manager.service.wait(END_S)
+        [line] = manager.lines()
+    assert "waiting: http://127.0.0.1:1 does not answer" in line
+
+
 @pytest.mark.parametrize("level", ["info", "warning"])
 def test_a_log_has_the_level_and_the_format_that_are_set(level: str, store: Path) -> None:
     tierfs("-q", "config", f"log.level={level}", "log.format=json", store=store)
