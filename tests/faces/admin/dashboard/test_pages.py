@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -17,6 +18,9 @@ from tests.faces.admin.dashboard.conftest import TOKEN, Site, site_of
 from tests.faces.admin.dashboard.documents import Element
 from tierfs import open_store as tierfs_store
 from tierfs.base.words.names import printable
+from tierfs.base.words.types import ChunkState, Tier
+from tierfs.engine.metadata import chains, directories, tables
+from tierfs.engine.metadata.tables import CHUNKS
 from tierfs.engine.segments import create
 from tierfs.faces.admin.dashboard import rendering, views
 from tierfs.faces.admin.guard import Admission
@@ -52,7 +56,10 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             face.append("logs/web", b"x" * 20_000)
             tierfs("config", *POLICIES, store=store)
             face.append("logs/web", b"y" * 20_000, seal=True)
-            tierfs("offload", "logs", store=store)
+            for name in ("bad", "gone"):
+                face.append(name, b"b" * 1000, seal=True)
+            tierfs("offload", "logs", "bad", "gone", store=store)
+            tierfs("evict", "--force", "gone", store=store)
             face.append("logs/open", b"z" * 100)
             for name in HOSTILE:
                 face.append(f"hostile/{name}", b"1")
@@ -191,6 +198,34 @@ def test_a_segment_of_very_many_chunks_is_shown_by_samples(many: Site, monkeypat
     assert bars_of(page) == [["track", "good"], ["track", "good"]]
 
 
+def test_damage_is_shown_in_the_map_and_in_words(many: Site) -> None:
+    with many.store.metadata.write() as txn:
+        for name, tier, state in (("bad", Tier.LOCAL, ChunkState.SUSPECT), ("gone", Tier.COLD, ChunkState.LOST)):
+            record = directories.segment_by_name(txn, name)
+            (chunk,) = chains.chunks(txn, record.id, tier)
+            txn.put(CHUNKS, tables.chunk(record.id, tier, 0), replace(chunk, state=state))
+    bad, gone = many.page("/browse/bad"), many.page("/browse/gone")
+    assert bars_of(bad) == [["track", "suspect"], ["track", "good"]]
+    assert bars_of(gone) == [["track"], ["track", "lost"]]
+    assert [each.text for each in bad.all("p", "warning-text")] == [
+        "Suspect: a local copy of bytes 0 … 1,000 was missing or damaged."
+    ]
+    assert [each.text for each in gone.all("p", "critical-text")] == [
+        "Lost: bytes 0 … 1000 (1000 B). To repair: tierfs check --read --repair"
+    ]
+    assert [row[2] for row in gone.by_id("cold-chunks").rows()] == ["lost"]
+
+
+def test_bytes_in_a_place_that_is_away_are_shown(many: Site) -> None:
+    cold = many.store.path.parent / "cold"
+    cold.rename(cold.with_name("away"))
+    try:
+        (text,) = [each.text for each in many.page("/browse/logs/web").all("p", "critical-text")]
+    finally:
+        cold.with_name("away").rename(cold)
+    assert text.startswith("Not reachable: 39.1 KiB in file:")
+
+
 def test_chunks_come_in_pages(many: Site) -> None:
     later = many.page("/browse/logs/web?local=39000").by_id("local-chunks").rows()
     assert [row[0] for row in later][-1].endswith("40,000")
@@ -273,11 +308,12 @@ def test_the_socket_has_no_login(many: Site) -> None:
 def test_without_jinja2_a_page_says_what_to_install(many: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     rendering.environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    answer = many.ask("GET", "/")
+    answers = [many.ask("GET", target) for target in ("/", "/browse/none", "/login", "/?x=1")]
     rendering.environment.cache_clear()
-    assert answer.status_code == 501
-    assert b"the dashboard needs the package jinja2" in bytes(answer.body)
-    assert b"pip install" in bytes(answer.body)
+    for answer in answers:
+        assert answer.status_code == 501
+        assert b"the dashboard needs the package jinja2" in bytes(answer.body)
+        assert b"pip install" in bytes(answer.body)
 
 
 def test_the_server_starts_without_reading_a_template() -> None:

@@ -162,6 +162,7 @@ def _fields_of(body: bytearray) -> dict[str, str]:
 
 def _failed(request: Request, error: TierfsError) -> Response:
     """Return an error as a page; as data where the pages themselves cannot be made."""
-    if isinstance(error, MissingPackage):
-        return error_answer(error, 501)
-    return rendering.error_page(error, status_of(error))
+    try:
+        return rendering.error_page(error, status_of(error))
+    except MissingPackage as exc:
+        return error_answer(exc, 501)
