@@ -80,6 +80,8 @@ class Frame:
     disk_cache: Mapping[str, Any] | None
     holder: bool
     backlog: Mapping[str, Any] | None
+    limits: Mapping[str, Any] | None
+    """Of reads; None without any."""
     segments_open: int
     segments: tuple[TopRow, ...]
     """Fastest first."""
@@ -105,6 +107,7 @@ def frame(before: Stats, after: Stats) -> Frame:
         fetches_in_flight=after["fetches"]["in_flight"],
         fetches_waiting=after["fetches"]["waiting"],
         link=after["link"],
+        limits=after.get("limits"),  # a mount of an older version has none
         segments=tuple(sorted(rows, key=lambda row: (-row.reads.bytes_per_s, row.name))),
         **{key: after[key] for key in _OF_FRAMES},
     )

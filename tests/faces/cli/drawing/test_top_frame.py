@@ -115,6 +115,15 @@ def test_a_frame_fits_its_window_and_hides_no_segment_silently() -> None:
 
 UNMEASURED = {"first_byte_s": None, "connection_bytes_per_s": None, "streams": 4}
 KEPT = {"pending_bytes": 0, "active_bytes": 0, "oldest_s": 0, "kept_bytes": 7 * MIB}
+LIMITS = {
+    "bandwidth": 10 * MIB,
+    "user_bandwidth": 2 * MIB,
+    "hourly_bytes": MIB,
+    "hourly_requests": 0,
+    "fetches_waiting": 3,
+    "budgets": [{"wait_s": 3.5}, {"wait_s": 0.0}],
+}
+LIMITED = "limits    10 MiB/s in all   2 MiB/s for each user   3 waiting   1 user without budget"
 NO_HOLDER = "backlog   only a running mount or daemon knows it"
 
 
@@ -123,6 +132,11 @@ NO_HOLDER = "backlog   only a running mount or daemon knows it"
     [
         ({"link": UNMEASURED}, 3, "link      4 streams, not measured yet"),
         ({"link": UNMEASURED | {"first_byte_s": 0.001}}, 3, "link      4 streams   first byte 1.0 ms"),
+        (
+            {"limits": LIMITS},
+            4,
+            "limits    10 MiB/s in all   2 MiB/s for each user   3 waiting   1 user without budget",
+        ),
         ({"backlog": KEPT}, 5, "backlog   0 B to offload   0 B in active chunks   7 MiB kept local"),
         ({"holder": False, "backlog": None}, 5, NO_HOLDER),
         ({"segments": [], "segments_open": 0}, -1, "no open segments"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tierfs.app.mount_activity import Frame, Rate, TopRow
@@ -47,6 +47,7 @@ def draw(
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), *operations]),
         _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", fetches, *hits]),
         _GAP.join(["link   ", _link(frame.link)]),
+        *([] if frame.limits is None else [_GAP.join(["limits ", *_limits(frame.limits)])]),
         _GAP.join(["memory ", *memory]),
         _GAP.join(["backlog", _backlog(frame)]),
         "",
@@ -111,6 +112,17 @@ def _link(link: Mapping[str, Any]) -> str:
     rate = link["connection_bytes_per_s"]
     shown = "" if rate is None else f"{_GAP}{_size(rate)}/s for each connection"
     return f"{streams}{_GAP}first byte {link['first_byte_s'] * _MS_PER_S:.1f} ms{shown}"
+
+
+def _limits(limits: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the limits of reads, the fetches that wait for them, and the users who have spent their budgets."""
+    for name, of in (("bandwidth", "in all"), ("user_bandwidth", "for each user")):
+        if limits[name]:
+            yield f"{_size(limits[name])}/s {of}"
+    yield f"{limits['fetches_waiting']} waiting"
+    if limits["hourly_bytes"] or limits["hourly_requests"]:
+        spent = sum(budget["wait_s"] > 0 for budget in limits["budgets"])
+        yield f"{output.count(spent, 'user')} without budget"
 
 
 def _backlog(frame: Frame) -> str:
