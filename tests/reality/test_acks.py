@@ -21,5 +21,6 @@ def test_kills_lose_and_double_nothing_that_was_acknowledged(tmp_path: Path) -> 
     assert Drill(tmp_path, directories_in(tmp_path), SEED).run(4)["records"]
 
 
-def test_kills_on_s3(tmp_path: Path, rgw_bucket: Bucket) -> None:
-    assert Drill(tmp_path, buckets_at(rgw_bucket[0]), SEED).run(4)["records"]
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.whole)])
+def test_kills_on_s3(tmp_path: Path, rgw_bucket: Bucket, kills: int) -> None:
+    assert Drill(tmp_path, buckets_at(rgw_bucket[0]), SEED).run(kills)["records"]
