@@ -57,7 +57,7 @@ def test_the_quickstart_runs_as_it_is_written(s3: Machine) -> None:
 
 
 def test_the_readme_runs_as_it_is_written(s3: Machine) -> None:
-    s3.file("app.log", "an ERROR line\n")
+    s3.file("/var/log/app/app.log", "an ERROR line\n")
     s3.replace["s3://logs/prod"] = s3.replace["s3://BUCKET/PREFIX"]
     s3.read("README.md")
 
