@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -61,7 +62,8 @@ def install(home: Path) -> dict[str, str]:
 
 def main() -> None:
     """Keep the classes of a cluster, and of a session that reads, writes, streams, runs Python and serves Connect."""
-    from pyspark import SparkContext  # tests without Spark import this module
+    import pyspark  # tests without Spark import this module
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     with TemporaryDirectory() as work:
@@ -80,6 +82,7 @@ def main() -> None:
         for name in _OF_EXECUTORS:
             gateway.jvm.java.lang.Class.forName(name)
         session.stop()
+        shutil.rmtree(Path(pyspark.__file__).parent / "work")  # of the worker, which takes no other place
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             port = free.getsockname()[1]
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -92,7 +95,8 @@ def main() -> None:
         lines = session.readStream.text(f"{work}/json").writeStream.format("parquet")
         lines = lines.option("path", f"{work}/out").option("checkpointLocation", f"{work}/checkpoint")
         lines.trigger(availableNow=True).start().awaitTermination()
-        subprocess.run([sys.executable, "-c", _CONNECTED, f"sc://127.0.0.1:{port}", work], check=True)
+        if find_spec("grpc") is not None:  # of PySpark's extra `connect`
+            subprocess.run([sys.executable, "-c", _CONNECTED, f"sc://127.0.0.1:{port}", work], check=True)
         session.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()
