@@ -10,7 +10,7 @@ import pytest
 from tests.doubles.manual_clock import ManualClock
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.system.throttle import Throttle, TokenBucket
-from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.errors import Closed, Unavailable
 from tierfs.base.words.types import MIB
 
 
@@ -103,6 +103,27 @@ def test_a_limit_that_is_removed_lets_all_pass_that_wait() -> None:
     for thread in threads:
         thread.join()
     assert sorted(done) == ["a", "b"]
+
+
+@pytest.mark.timeout(20)
+def test_the_end_of_a_limit_fails_what_waits_and_what_would() -> None:
+    throttle, errors = Throttle(MIB, ManualClock()), list[Closed]()
+    throttle.charge(1000 * MIB)
+
+    def take() -> None:
+        try:
+            throttle.take(1)
+        except Closed as exc:
+            errors.append(exc)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    _until(_waiting(throttle, 1))
+    throttle.end()
+    thread.join()
+    take()
+    assert len(errors) == 2
+    assert (throttle.waits, throttle.granted_bytes) == (0, 1000 * MIB)
 
 
 @pytest.mark.timeout(20)

@@ -80,8 +80,9 @@ def send(served: ServedStore, root: Path) -> None:
     assert served.text("hosts/web1/app.log") == "one\n"
     elsewhere = Host(root / "web2", served.port, token=root / "token", into="hosts/web2")
     elsewhere.write("two\n")
-    with pytest.raises(PermissionDenied, match="this token is only for following into hosts/web1"):
+    with pytest.raises(PermissionDenied, match="this token is only for following into hosts/web1") as refused:
         elsewhere.look()
+    assert refused.value.remedy == "give that directory, as --into of follow and follow --list"
     address = ServerAddress("127.0.0.1", served.port, is_encrypted=False, token_file=root / "token")
     with closing(AdminServer(address)) as server, pytest.raises(PermissionDenied):
         server.get("/v1/status")

@@ -67,6 +67,11 @@ class StoreLimits:
         read = replace(self._settings().read, budget_bytes=reader.settings.budget_bytes)
         reader.limit(read, lambda: self.reads, (self._paths.budgets, self._paths.budgets_lock))
 
+    def interrupt(self) -> None:
+        """End the transfers that wait for the background work's bandwidth. A handler of signals may call it."""
+        if self._pace is not None:  # without the lock, which the handler's thread may have
+            self._pace.end()
+
     def renew(self) -> None:
         """Apply new settings to the transfers of this process."""
         with self._lock:

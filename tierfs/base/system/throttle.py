@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from tierfs.base.system import deadlines
 from tierfs.base.system.clock import Clock, SystemClock
+from tierfs.base.words.errors import Closed
 
 # Bytes that an idle limit saves up, as a time at its rate: enough that a late wake-up loses nothing (a guess). More
 # would be sent at once after each pause.
@@ -67,6 +68,7 @@ class Throttle:
         self._bucket: TokenBucket | None = None
         self._bytes_per_s = 0
         self._reader_waits = False
+        self._ended = False
         self.granted_bytes = 0
         """Bytes that were counted so far; none are while there is no limit."""
         self.limit(bytes_per_s)
@@ -93,7 +95,7 @@ class Throttle:
     def take(self, length_bytes: int) -> None:
         """Wait for the bytes, in the order of the calls and after waiting readers, but not always after them.
 
-        Raises Unavailable at the deadline in force.
+        Raises Unavailable at the deadline in force, Closed after `end`.
         """
         if self._bucket is None:
             return
@@ -102,6 +104,8 @@ class Throttle:
             self._turns.append(turn)
             try:
                 while (wait_s := self._wait_s(turn, since_s)) != 0:
+                    if self._ended:
+                        raise Closed("a transfer within the limit of bandwidth was interrupted")
                     deadlines.require_time("a transfer within the limit of bandwidth")
                     longest_s = deadlines.within(threading.TIMEOUT_MAX if wait_s is None else wait_s)
                     self._wait(self._changed, longest_s)
@@ -109,6 +113,12 @@ class Throttle:
             finally:
                 self._turns.remove(turn)
                 self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let no thread wait any more, those that do included. A handler of signals may call it."""
+        with self._changed:  # its lock is reentrant: the handler's thread may have it
+            self._ended = True
+            self._changed.notify_all()
 
     def charge(self, length_bytes: int) -> None:
         """Count bytes that did not wait; negative ones were granted and not transferred."""

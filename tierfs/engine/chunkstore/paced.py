@@ -34,6 +34,11 @@ class TransferPace:
         self.sent.limit(bytes_per_s)
         self.received.limit(bytes_per_s)
 
+    def end(self) -> None:
+        """Let no transfer wait any more; see Throttle."""
+        self.sent.end()
+        self.received.end()
+
 
 class PacedStorage(Wrapped):
     """Transfers through `inner` within a pace."""

@@ -91,7 +91,7 @@ def error_data(error: TierfsError) -> dict[str, Any]:
 
 def refused(refusal: Refusal) -> ASGIApp:
     """Return what answers a request that the guard refused; its connection ends with it."""
-    data = {"error": refusal.kind, "message": refusal.message, "remedy": None}
+    data = {"error": refusal.kind, "message": refusal.message, "remedy": refusal.remedy}
     response = answer(data, refusal.status, {"connection": "close"})
     response.raw_headers.extend(refusal.headers)
     return response

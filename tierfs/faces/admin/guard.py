@@ -50,6 +50,7 @@ class Refusal:
     kind: str
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    remedy: str | None = None
 
 
 def refusal(
@@ -99,7 +100,10 @@ def _unauthenticated(
     if directory is not None:
         if may_follow(path, directory):
             return None
-        return Refusal(403, "PermissionDenied", f"this token is only for following into {printable(directory) or '/'}")
+        message = f"this token is only for following into {printable(directory) or '/'}"
+        return Refusal(
+            403, "PermissionDenied", message, remedy="give that directory, as --into of follow and follow --list"
+        )
     if access is Access.PAGE and admission.sessions is not None and method in ("GET", "HEAD"):
         if admission.sessions.is_open(held.get(b"cookie", [])):
             return None

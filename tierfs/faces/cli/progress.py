@@ -7,10 +7,12 @@ the line first.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tierfs.app.store import Store
@@ -146,5 +148,25 @@ def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, opti
     """Perform a cold verb below a path, and show its progress; see holder.verbs.perform."""
     from tierfs.upkeep.holder.perform import perform
 
-    with progress_line(session) as show:
+    with progress_line(session) as show, prompt_interrupt(store):
         return perform(store, verb, path, options, show)
+
+
+@contextmanager
+def prompt_interrupt(store: Store) -> Iterator[None]:
+    """Let Ctrl-C end the transfers of the block that wait for bandwidth: they would wait for as long as they take."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        yield  # SIGINT is ignored
+        return
+    before = handler
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        store.limits.interrupt()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

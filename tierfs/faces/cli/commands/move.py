@@ -8,7 +8,7 @@ from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.place_options import server_options
-from tierfs.faces.cli.progress import progress_line
+from tierfs.faces.cli.progress import progress_line, prompt_interrupt
 from tierfs.faces.cli.session import Session
 
 # Names of objects in the text output; --json has all.
@@ -29,7 +29,7 @@ def move(session: Session, **wanted: str | None) -> None:
     from tierfs.app.move import place_to
     from tierfs.engine.metadata.policies import told
 
-    with session.open_store() as store, progress_line(session) as show:
+    with session.open_store() as store, progress_line(session) as show, prompt_interrupt(store):
         place = place_to(store, {key: value for key, value in wanted.items() if value is not None})
         done = move_store(store, place, show)
     copied, before, after = done.copied, told(done.before), told(done.after)
