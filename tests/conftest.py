@@ -21,10 +21,10 @@ from hypothesis import settings
 
 from tests import together
 from tests.collected_once import CollectedOnce
+from tests.doubles import ballast as sparse_ballast
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.forked import SMALL_BALLAST_BYTES
 from tests.leftovers import unmount_leftovers
 from tests.not_run import NotRun
 from tests.servers import quick_java, versity
@@ -135,13 +135,10 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_ballast() -> Iterator[None]:
-    """Stores set aside 2 MiB for a full disk: the kernel clears each page of it, 29 ms for the usual 64 MiB.
-
-    1 % of the small disks of tests/faults/test_full_disk.py is no more.
-    """
+def ballast_without_blocks() -> Iterator[None]:
+    """What stores set aside for a full disk takes no blocks, but on small disks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ballast, "MAX_BALLAST_BYTES", SMALL_BALLAST_BYTES)
+        patch.setattr(ballast, "create", sparse_ballast.create)
         yield
 
 

@@ -33,13 +33,11 @@ from typing import Any
 import click
 
 from tests.children import die
+from tests.doubles import ballast as sparse_ballast
 from tests.servers import fork_request
 from tests.servers.fork_request import ANSWER_BYTES
 from tierfs.base.system import processes
 from tierfs.tiering.garbage import ballast
-
-SMALL_BALLAST_BYTES = 2 << 20
-"""What stores of these processes, and of tests, set aside for a full disk."""
 
 IMPORTED = (
     "anyio._backends._asyncio",
@@ -321,7 +319,7 @@ def _main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     _load_models()
-    ballast.MAX_BALLAST_BYTES = SMALL_BALLAST_BYTES
+    ballast.create = sparse_ballast.create
     gc.freeze()  # a collection would copy what parent and child share
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         todo = _serve(requests)
