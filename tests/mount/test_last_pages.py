@@ -12,6 +12,8 @@ from tierfs.base.words.types import EntryKind, ReadPriority, SegmentId
 from tierfs.mount.inodes import InodeEntry
 from tierfs.mount.last_pages import LOOK_S, LastPages
 
+READER = 1001
+
 
 class Reads:
     """A reader that notes what it is asked for."""
@@ -21,8 +23,8 @@ class Reads:
         self.error = error
         self.opened = 0
 
-    def open(self, segment_id: SegmentId, *, priority: ReadPriority) -> Reads:
-        assert (segment_id, priority) == (7, ReadPriority.LOCAL_FIRST)
+    def open(self, segment_id: SegmentId, *, priority: ReadPriority, uid: int) -> Reads:
+        assert (segment_id, priority, uid) == (7, ReadPriority.LOCAL_FIRST, READER), "who opened the file pays"
         self.opened += 1
         return self
 
@@ -42,7 +44,7 @@ async def looked(reads: Reads, *opened: tuple[int, InodeEntry, int], still_open:
     pages = LastPages(reader, lambda handle: handle in still_open)
     async with trio.open_nursery() as nursery:
         for handle in opened:
-            pages.opened(*handle)
+            pages.opened(*handle, uid=READER)
         nursery.start_soon(pages.run)
         await trio.sleep(3 * LOOK_S)
         nursery.cancel_scope.cancel()

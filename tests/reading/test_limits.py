@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ FAST = 1 << 40
 
 
 async def test_limits_count_from_when_they_are_set_until_they_are_removed(
-    store: TestStore, tmp_path: Path, expected_warnings: list[str]
+    store: TestStore, tmp_path: Path, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "tierfs")
     expected_warnings.append("reads are refused: user ")
     make_cold(store)
     throttle, file = Throttle(), tmp_path / "budgets"
@@ -35,8 +37,10 @@ async def test_limits_count_from_when_they_are_set_until_they_are_removed(
         await check(handle, 2_500_000, 1000)
         assert CRC_BLOCK_BYTES <= throttle.granted_bytes <= len(DATA)
         limit(hourly_bytes=1, when_spent="refuse")
-        with pytest.raises(BudgetSpent):
-            await handle.read(1_500_000, 1000)
+        for _ in range(3):
+            with pytest.raises(BudgetSpent):
+                await handle.read(1_500_000, 1000)
+        assert sum("(read.hourly_bytes)" in line for line in caplog.messages) == 1, "the reason is logged once"
         await check(handle, 2_500_000, 1000)  # in memory
         limit()
         await check(handle, 1_500_000, 1000)

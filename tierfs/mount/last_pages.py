@@ -15,7 +15,7 @@ from mmap import PAGESIZE
 
 import trio
 
-from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.errors import BudgetSpent, TierfsError
 from tierfs.base.words.types import ReadPriority, SegmentId
 from tierfs.mount.inodes import InodeEntry
 from tierfs.reading.reader import StoreReader
@@ -36,15 +36,19 @@ class LastPages:
         """`is_open` tells whether a handle is still open."""
         self._reader = reader
         self._is_open = is_open
-        self._young: list[tuple[int, InodeEntry, int]] = []
-        self._old: list[tuple[int, InodeEntry, int]] = []
-        """Handles that have been open since the last look, and since the one before, with the end of their segment."""
+        self._young: list[tuple[int, InodeEntry, int, int]] = []
+        self._old: list[tuple[int, InodeEntry, int, int]] = []
+        """Handles that have been open since the last look, and since the one before: with the end of their segment, and
+        their user."""
         self._noted = trio.Event()
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
 
-    def opened(self, handle: int, known: InodeEntry, end: int) -> None:
-        """Note a handle of a file that may grow, and is read through the kernel's pages; `end` is its segment's now."""
-        self._young.append((handle, known, end))
+    def opened(self, handle: int, known: InodeEntry, end: int, uid: int) -> None:
+        """Note a handle of a file that may grow, and is read through the kernel's pages.
+
+        `end` is its segment's now; the user who opened it pays for the page.
+        """
+        self._young.append((handle, known, end, uid))
         self._noted.set()
 
     async def run(self) -> None:
@@ -56,19 +60,22 @@ class LastPages:
                     await self._noted.wait()
                 await trio.sleep(LOOK_S)
                 due, self._old, self._young = self._old, self._young, []
-                for handle, known, end in due:
+                for handle, known, end, uid in due:
                     if self._is_open(handle):
-                        nursery.start_soon(self._keep, known, end)
+                        nursery.start_soon(self._keep, known, end, uid)
 
-    async def _keep(self, known: InodeEntry, end: int) -> None:
+    async def _keep(self, known: InodeEntry, end: int, uid: int) -> None:
         """Read the page in which a file ended when it was opened, unless a reader has had it, or none is begun."""
         async with self._limiter:
             begin = end - (end - known.start_offset) % PAGESIZE
             if known.tail_end >= end or begin == end:
                 return
             try:
-                with closing(self._reader.open(SegmentId(known.id), priority=ReadPriority.LOCAL_FIRST)) as reading:
+                opened = self._reader.open(SegmentId(known.id), priority=ReadPriority.LOCAL_FIRST, uid=uid)
+                with closing(opened) as reading:
                     known.note_tail(begin, bytes(await reading.read(begin, end - begin)))
+            except BudgetSpent as exc:  # logged once for the user: budgets.py
+                log.debug("the last page of segment %d is not kept: %s", known.id, exc)
             except TierfsError as exc:
                 log.info("the last page of segment %d is not kept: %s", known.id, exc)
             except Exception:

@@ -221,7 +221,7 @@ class Operations(ReadOnlyOperations):
         file = _OpenFile(opener, known, SegmentId(known.id), segment.start_offset, paged)
         self._files_open[handle] = file
         if paged and known.sealed_end is None:
-            self.last_pages.opened(handle, known, segment.length)
+            self.last_pages.opened(handle, known, segment.length, opener.uid)
         self._reader.open_handles.opened(file.segment_id, file.opener)
         return pyfuse3.FileInfo(fh=handle, direct_io=not paged, keep_cache=keep)
 

@@ -16,6 +16,7 @@ from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.precedence import Effective
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.errors import (
+    BudgetSpent,
     DataLoss,
     InternalError,
     NotFound,
@@ -224,7 +225,9 @@ class ReadHandle:
                 self._marks.failed(self.segment.id, placed, error)
                 if isinstance(error, Unavailable):
                     passing = passing or error
-                log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), error)
+                # A spent budget is logged once for its user: budgets.py.
+                level = logging.DEBUG if isinstance(error, BudgetSpent) else logging.INFO
+                log.log(level, "%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), error)
                 continue
             self.served_from = placed.object.tier
             if placed.object.tier is Tier.COLD:
