@@ -41,6 +41,7 @@ _WITH = {
     "CopyReader": "a buffer for each thread",
     "IdleConnections": "tests/reading/test_first_read, and takes and gives under one lock",
     "InFlight": "Links",
+    "Mounts": "looks under one lock",
     "LedgerSource": "one block at a time, under two locks",
     "LedgerReader": "counts under one lock; tests/tiering/adoption reads with threads",
     "Pieces": "Pool",
@@ -52,9 +53,12 @@ _WITH = {
     "Repack": "steps under one lock",
     "S3Storage": "its parts",
     "SshSessions": "one session under one lock; tests/conformance has threads for each place",
+    "StoreLimits": "makes each limit under one lock",
     "TaskPatience": "one value set at a time",
     "ThreadGets": "IdleConnections",
+    "Throttle": "counts under one lock; tests/base/system/test_throttle.py",
     "TlsClient": "one value per origin, under a lock",
+    "Views": "makes each page under one lock",
     "Uploader": "Slots, Pool and Link",
 }
 """Classes that are thread-safe by others, or are tested elsewhere."""

@@ -44,12 +44,12 @@ def test_errors_as_text(capsys: pytest.CaptureFixture[str], error: BaseException
     assert capsys.readouterr().err == f"tierfs: {line}\n"
 
 
-def test_every_exit_code_is_in_the_help_and_in_the_quickstart() -> None:
+def test_every_exit_code_is_in_the_help_and_on_the_page_of_errors() -> None:
     raised = {one.exit_code for one in vars(errors).values() if isinstance(one, type) and hasattr(one, "exit_code")}
     codes = {0, 1, edge.EXIT_INTERRUPTED, edge.EXIT_PIPE_CLOSED, *raised}
     listed = run("--help").output.partition("Exit codes:")[2]
     assert {int(code) for code in re.findall(r"\b(\d+)  ", listed)} == codes
-    table = (Path(__file__).parents[3] / "docs/quickstart.md").read_text().partition("| code | meaning |")[2]
+    table = (Path(__file__).parents[3] / "docs/errors.md").read_text().partition("| exit code | means |")[2]
     rows = re.findall(r"^\| ([\d, ]+) \|", table.partition("\n\n")[0], re.MULTILINE)
     assert {int(code) for row in rows for code in row.split(",")} == codes
 

@@ -100,6 +100,7 @@ VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "evict": ([], None),
     "consolidate": ([], None),
     "clone": (["s", "cloned"], None),
+    "report": ([], None),
     "warmup": (["s"], ("read.cache_bytes", 2)),
     "check": ([], None),
     "doctor": ([], None),

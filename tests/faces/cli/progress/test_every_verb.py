@@ -54,6 +54,7 @@ SHOWN = {
     "mv": Case(("mv", "d", "e"), NOTHING_COUNTED, before=LOCAL),
     "restore": Case(("restore", "d"), NOTHING_COUNTED, before=(*LOCAL, ("rm", "-r", "--yes", "d"))),
     "concat": Case(("concat", "--yes", "new", "d/a.log"), NOTHING_COUNTED, before=(*LOCAL, ("append", "new"))),
+    "clone": Case(("clone", "d/a.log", "new"), NOTHING_COUNTED, before=LOCAL),
     "trim": Case(("trim", "--yes", "d/a.log", "--before", "9"), NOTHING_COUNTED, before=LOCAL),
     "ls": Case(("ls", "d"), "name", before=LOCAL),
     "du": Case(("du",), "name", 4, LOCAL),
@@ -126,6 +127,7 @@ SILENT = {
     "diff": "it ends at the first difference, and reads nothing of equal segments",
     **dict.fromkeys(["cat", "tree", "ledger read"], "the output shows it"),
     **dict.fromkeys(["mount", "umount", "daemon", "admin", "top", "follow"], "runs until it is ended"),
+    "report": "rows of the metadata, and with --list a request for each 1000 objects",
     "ledger append": "takes as long as its input",
 }
 
