@@ -67,7 +67,8 @@ def test_a_user_over_the_budget_is_refused_with_the_reason_while_another_reads_o
     assert shown is not None
     spent = {row["uid"]: row["bytes"] for row in shown["budgets"]}
     assert spent[0] > 3 * MIB > spent[NOBODY] >= MIB, "what root had fetched of b cost nobody nothing"
-    assert eventually(lambda: "read-budget" in tierfs("status", store=store.path, check=False).out)
+    reason = "warning: user 0 has read 4 MiB (read.hourly_bytes)"
+    assert eventually(lambda: reason in tierfs("status", store=store.path, check=False).out)
     tierfs("-q", "config", "read.hourly_bytes=0", store=store.path)
     mounted.process.send_signal(signal.SIGHUP)
     assert eventually(lambda: limits(mnt) is None)
