@@ -267,6 +267,13 @@ def test_an_error_of_one_log_does_not_stop_the_others(following: Following) -> N
     assert ("cannot be part of a segment's name" in refused, "it is sealed" in sealed) == (True, True)
 
 
+def test_a_name_that_is_not_utf8_is_told_as_it_would_be_in_the_store(following: Following) -> None:
+    write(following.logs / os.fsdecode(b"bad\xff"), "never\n")
+    following.look()
+    (told,) = following.told.warnings
+    assert "is not followed: in/bad" in told, "with one slash between its parts"
+
+
 def test_a_full_disk_is_waited_for(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
     write(following.logs / "app.log", "one\n")
     following.look()

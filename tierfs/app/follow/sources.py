@@ -80,7 +80,7 @@ def find(sources: Sequence[LogSource], into: str, tree: WatchedTree, is_known: C
         exact = len(source.parts) == 1 and not names.is_pattern(source.parts[0])
         for path in source.paths(tree):
             inner = path.removeprefix(source.root).lstrip("/")
-            segment = f"{into}/{source.below}/{inner}"
+            segment = "/".join(filter(None, (into, source.below, inner)))  # as an error shows it
             if path in seen.logs or (not exact and _is_rotated(path, segment, tree, is_known)):
                 continue
             try:
