@@ -268,6 +268,7 @@ def test_an_error_of_one_log_does_not_stop_the_others(following: Following) -> N
 
 
 def test_a_name_that_is_not_utf8_is_told_as_it_would_be_in_the_store(following: Following) -> None:
+    write(following.logs / "app.log", "one\n")
     write(following.logs / os.fsdecode(b"bad\xff"), "never\n")
     following.look()
     (told,) = following.told.warnings
