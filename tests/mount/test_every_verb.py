@@ -77,7 +77,7 @@ OTHERS = {
     "inspect": "takes objects, or files",
     **dict.fromkeys(("mount", "umount", "top", "doctor"), "takes a mount point, which is no segment"),
     **dict.fromkeys(("init", "recover", "replica", "move"), "takes places of the cold tier"),
-    **dict.fromkeys(("status", "daemon", "admin", "gc", "completion"), "takes no name"),
+    **dict.fromkeys(("status", "report", "daemon", "admin", "gc", "completion"), "takes no name"),
 }
 
 NOT_FOR_BYTES = {"adopt", "warmup"} | {
