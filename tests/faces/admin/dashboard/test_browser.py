@@ -19,7 +19,11 @@ from tierfs import open_store
 from tierfs.app.setup.create import init_store
 from tierfs.engine.chunkstore.place import Place
 
-pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group(__name__),
+]
 
 HOSTILE = ["<script>alert(1)<", "\"onload='x' a=\"", "{{ 7*7 }}", "שלום.log", "n" * 255]
 PAGES = ["/", "/browse/hostile", f"/browse/hostile/{quote(HOSTILE[0])}", "/policies", "/logs"]
