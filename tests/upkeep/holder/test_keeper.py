@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.stores import TestStore, assert_layout, open_test_store
-from tests.upkeep.holder.holding import InLine, TrioClock, failures
+from tests.upkeep.holder.holding import FlakyStorage, InLine, TrioClock, failures
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words.errors import Unavailable
 from tierfs.upkeep.holder import kinds
@@ -80,6 +80,29 @@ async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: 
         assert len(made) == 2
         assert_layout(store, "t", local=[4], cold=[4])
         nursery.cancel_scope.cancel()
+
+
+async def test_renewing_tries_at_once_what_failed_before(
+    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    """As with new keys after a night of refused ones, when pauses have become minutes."""
+    expected_warnings.append("does not answer")
+    storage = FlakyStorage()
+    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as store:
+        store.append("s", b"abcdefgh", seal=True)
+        storage.down = True
+        one = writer_task(store)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run)
+            await trio.sleep(400)
+            storage.down = False
+            await trio.sleep(3)
+            assert failures(store), "a pause is not over"
+            one.renew()
+            await trio.sleep(3)
+            assert failures(store) == []
+            assert_layout(store, "s", local=[4, 4], cold=[8])
+            nursery.cancel_scope.cancel()
 
 
 async def test_what_cannot_begin_is_tried_again(

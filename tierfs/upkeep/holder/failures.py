@@ -70,7 +70,7 @@ class Failures:
         self._lock = threading.Lock()
         """Held while `_rows` is looked at or changed, never during a commit."""
         self.ended = 0
-        """Number of failures that ended: each time everything else may be tried at once."""
+        """Number of times at which everything that failed might be tried at once: with each failure that ended."""
         with metadata.read() as txn:
             self._rows = {row.what: row for _, row in txn.scan(FAILURES)}
         self._ended_at = dict.fromkeys(self._rows, 0)
@@ -133,6 +133,11 @@ class Failures:
         trace = None if isinstance(error, TierfsError) else error
         log.log(level, "%s failed: %s", what, error, exc_info=trace)
         self._write(row)
+
+    def retry_all(self) -> None:
+        """Let all that failed be tried at once."""
+        with self._lock:
+            self.ended += 1
 
     def passed(self, what: str) -> None:
         """Note a success: drop the row, and let all others be tried at once. Costs nothing without a row."""

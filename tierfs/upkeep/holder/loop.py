@@ -112,9 +112,10 @@ class HolderTask:
         async with self._holding(on_held):
             log.info("this process is the holder of the store")
             await before_work()
-            while (fence := await self._fenced(begin)) is None:
+            renewed = False
+            while (fence := await self._fenced(begin, renewed=renewed)) is None:
                 await self._in_thread.idle()
-                begin = await self._in_thread(self._connect)
+                begin, renewed = await self._in_thread(self._connect), True
             return fence
 
     @asynccontextmanager
@@ -139,12 +140,12 @@ class HolderTask:
             if not in_thread.busy:
                 held.release()
 
-    async def _fenced(self, begin: Begin) -> Fenced | None:
+    async def _fenced(self, begin: Begin, *, renewed: bool) -> Fenced | None:
         """Work until renewed (None), or until another store owns the bucket."""
         fence: Fenced | None = None
         try:
             with trio.CancelScope() as self._working:
-                loop, self._table = await self._in_thread(partial(self._begin, begin))
+                loop, self._table = await self._in_thread(partial(self._begin, begin, renewed=renewed))
                 await loop.run(self._table.tasks)
         except* Fenced as group:
             newer = leaf(group)
@@ -155,7 +156,10 @@ class HolderTask:
             self._table = TaskTable([])
         return fence
 
-    def _begin(self, begin: Begin) -> tuple[TaskLoop, TaskTable]:
+    def _begin(self, begin: Begin, *, renewed: bool) -> tuple[TaskLoop, TaskTable]:
         settings = self._settings()
-        loop = TaskLoop(self._metadata, Failures(self._metadata, settings), self._in_thread)
+        failures = Failures(self._metadata, settings)
+        if renewed:  # with new keys, or at another address: what failed so far need not wait for minutes
+            failures.retry_all()
+        loop = TaskLoop(self._metadata, failures, self._in_thread)
         return loop, begin(loop, settings)
