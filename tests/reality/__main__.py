@@ -95,7 +95,8 @@ def run_senders(root: Path, chosen: argparse.Namespace) -> None:
     sys.exit(bool(wrong))
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """The words of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.reality")
     parser.add_argument("--seed", default=str(random.randrange(2**32)))
     parser.add_argument("--place", choices=["directory", "rgw"], default="directory")
@@ -127,7 +128,11 @@ def main() -> None:
     sending.add_argument("--measure", action="store_true", help="measure one sender instead")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
-    chosen = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    chosen = parsed()
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as root, places_of(chosen.place, Path(root)) as places:
         if chosen.subject == "soak":

@@ -63,7 +63,8 @@ class Rotated:
         self.logs.mkdir(parents=True)
         self.numbers = [0] * self.count
         self._reopen()
-        # More than a drill rotates, so that no line is deleted; logrotate looks for each of these names of each log.
+        # A follower that falls behind by more rotations loses lines, and fails the drill. logrotate looks for each of
+        # these names of each log: with more of them it takes longer than all the rest.
         options = f"rotate 60\n missingok\n su {os.getuid()} {os.getgid()}\n {MODES[self.mode]}\n"
         (self.root / "conf").write_text(f"{self.logs}/*.log {{\n {options}}}\n")
 

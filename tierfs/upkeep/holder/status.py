@@ -213,8 +213,7 @@ def store_status(
         use = quota.use_of(txn, totals)
         standing = (
             *standing_problems(store, location, txn.store, unknown_owner),
-            *quota_problem(use, txn.get(FAILURES, QUOTA.encode())),
-            *clock_problem(ClockReading.of(metadata.clock), txn.store),
+            *_passing_problems(txn, use, ClockReading.of(metadata.clock)),
         )
         return StoreStatus(
             path=str(store),
@@ -252,6 +251,11 @@ def store_status(
             gaps=tuple(_gaps(txn)),
             follow_lag=lag,
         )
+
+
+def _passing_problems(txn: ReadTransaction, use: quota.ColdUse, clock: ClockReading) -> Iterator[Problem]:
+    yield from quota_problem(use, txn.get(FAILURES, QUOTA.encode()))
+    yield from clock_problem(clock, txn.store)
 
 
 def _journal(txn: ReadTransaction) -> JournalStatus:

@@ -19,8 +19,9 @@ def admin(session: Session, foreground: bool) -> None:
     """Serve the admin API over HTTP, until SIGTERM: on the Unix socket STORE/admin.sock, for this user and root.
 
     With the setting admin.listen it also serves TCP, with the token in STORE/admin.token, and there a dashboard for
-    browsers at /. Returns when the server is ready; fails if another process serves the store. A mount or daemon that
-    runs at the same time carries out its offloads. Pulsar's pulsar-admin can start offloads and set their policies.
+    browsers at /. Hosts that only send their logs have tokens of their own (admin.senders). Returns when the server
+    is ready; fails if another process serves the store. A mount or daemon that runs at the same time carries out
+    its offloads. Pulsar's pulsar-admin can start offloads and set their policies.
     """
     extras.require("the admin API", "admin", "starlette", "uvicorn", "anyio")
     store = session.require_store_path().absolute()
