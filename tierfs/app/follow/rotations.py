@@ -42,11 +42,6 @@ def logs_of(name: str) -> Sequence[tuple[str, str]]:
     return tuple(logs)
 
 
-def is_rotated(name: str, logs: Collection[str]) -> bool:
-    """Return whether a file is an earlier one of a log with a name among `logs`."""
-    return any(log in logs for log, _ in logs_of(name))
-
-
 def earlier_files(listing: Collection[str]) -> Mapping[str, Sequence[str]]:
     """Return the names among a directory's that are earlier files of a log, by the log's name, the oldest first.
 
