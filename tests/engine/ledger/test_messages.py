@@ -10,7 +10,7 @@ import pytest
 from tests.engine.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto
 from tests.engine.ledger.test_pulsar_goldens import entries_of_messages
 from tierfs.base.words.errors import DataLoss
-from tierfs.engine.ledger.compression import Compression
+from tierfs.engine.ledger.compression import MessageCompression
 from tierfs.engine.ledger.message_records import MessageRecord
 from tierfs.engine.ledger.messages import decode
 from tierfs.engine.ledger.unbatch import unbatch
@@ -95,7 +95,7 @@ def test_a_wrong_checksum_is_named() -> None:
 def test_messages_of_each_compression_are_unpacked(number: int) -> None:
     whole = decode(entry(metadata((8, number), (9, len(TEXT))), TEXT_AS[number]))
     assert [message.payload for message in whole.messages] == [TEXT]
-    assert whole.compression is Compression(number)
+    assert whole.compression is MessageCompression(number)
 
 
 def test_an_unknown_compression_is_not_taken_for_none() -> None:
@@ -209,7 +209,7 @@ def test_an_encrypted_entry_names_its_keys_and_is_not_decoded() -> None:
     keys = ((13, proto((1, "ops.key"), (2, b"\0\1"))), (13, proto((1, "audit.key"), (2, b"\2"))))
     whole = decode(entry(metadata((8, 1), (9, 2**32 - 1), (11, 3), *keys), b"cipher"))
     assert whole.encryption_keys == ("ops.key", "audit.key")
-    assert (whole.messages, whole.batch_size, whole.compression) == ((), 3, Compression.LZ4)
+    assert (whole.messages, whole.batch_size, whole.compression) == ((), 3, MessageCompression.LZ4)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_unbatched_entries_have_the_same_messages(whole: bytes) -> None:
     for one in alone:
         decoded = decode(one)
         if one != whole:
-            assert (decoded.batch_size, decoded.compression) == (None, Compression.NONE)
+            assert (decoded.batch_size, decoded.compression) == (None, MessageCompression.NONE)
             assert len(decoded.messages) == 1
             assert (decoded.checksum is None) == (decode(whole).checksum is None)
             assert one.endswith(decoded.messages[0].payload)

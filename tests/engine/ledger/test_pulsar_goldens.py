@@ -17,7 +17,7 @@ from tierfs.base.words.types import MIB
 from tierfs.engine.ledger import keys
 from tierfs.engine.ledger.block_reader import BlockRange, LedgerEntry, read_entries
 from tierfs.engine.ledger.blocks import encode_blocks, plan_blocks
-from tierfs.engine.ledger.compression import Compression, decompress
+from tierfs.engine.ledger.compression import MessageCompression, decompress
 from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.index import LedgerIndex
 from tierfs.engine.ledger.index_codec import encode_index
@@ -226,4 +226,4 @@ def test_chunks_of_a_message_that_pulsar_compressed() -> None:
     assert [(place.chunk_id, place.num_chunks) for place in places if place] == [(0, 3), (1, 3), (2, 3)]
     packed = b"".join(message.payload for message in messages)
     assert [place.total_bytes for place in places if place] == [len(packed)] * 3
-    assert len(decompress(Compression.ZSTD, memoryview(packed), 150, 150, "o")) == 150
+    assert len(decompress(MessageCompression.ZSTD, memoryview(packed), 150, 150, "o")) == 150

@@ -21,7 +21,7 @@ from ipaddress import ip_address
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
-from tierfs.engine.ledger.compression import Compression, decompress_stream
+from tierfs.engine.ledger.compression import MessageCompression, decompress_stream
 from tierfs.engine.ledger.message_bytes import payload_as_json
 
 # MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2 and BLANK_MAGIC_CODE of RocketMQ.
@@ -44,7 +44,12 @@ MAX_MESSAGE_BYTES = 64 * MIB
 _COMPRESSED = 1
 # Bits of the system flag that name the compression, and its numbers (RocketMQ's CompressionType); 0: older than they.
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
-_COMPRESSIONS = {0: Compression.ZLIB, 1: Compression.LZ4, 2: Compression.ZSTD, 3: Compression.ZLIB}
+_COMPRESSIONS = {
+    0: MessageCompression.ZLIB,
+    1: MessageCompression.LZ4,
+    2: MessageCompression.ZSTD,
+    3: MessageCompression.ZLIB,
+}
 
 # RocketMQ drops the sign bit (UtilAll.crc32).
 _CRC_MASK = 0x7FFFFFFF

@@ -21,7 +21,7 @@ _USUAL_RATIO = 16
 _Buffer = bytes | bytearray | memoryview
 
 
-class Compression(IntEnum):
+class MessageCompression(IntEnum):
     """Numbers of Pulsar's CompressionType."""
 
     NONE = 0
@@ -31,12 +31,14 @@ class Compression(IntEnum):
     SNAPPY = 4
 
 
-def decompress(compression: Compression, data: memoryview, size_bytes: int, limit_bytes: int, where: str) -> _Buffer:
+def decompress(
+    compression: MessageCompression, data: memoryview, size_bytes: int, limit_bytes: int, where: str
+) -> _Buffer:
     """Decompress `data` to `size_bytes` bytes; return `data` itself when it is not compressed.
 
     Raises DataLoss naming `where` for another size, for damage, and for more than `limit_bytes`.
     """
-    if compression is Compression.NONE:
+    if compression is MessageCompression.NONE:
         return data
     if size_bytes > limit_bytes:
         raise DataLoss(f"{where} unpacks to {size_bytes} bytes, more than the limit of {limit_bytes}")
@@ -51,14 +53,14 @@ def decompress(compression: Compression, data: memoryview, size_bytes: int, limi
     return output
 
 
-def decompress_stream(compression: Compression, data: memoryview, limit_bytes: int, where: str) -> bytes:
+def decompress_stream(compression: MessageCompression, data: memoryview, limit_bytes: int, where: str) -> bytes:
     """Decompress a stream with its end, as RocketMQ writes it: an LZ4 frame, zlib or Zstandard.
 
     Raises DataLoss naming `where` for damage, and for more than `limit_bytes`.
     """
     from cramjam import DecompressionError, lz4, zstd
 
-    if compression is Compression.ZLIB:
+    if compression is MessageCompression.ZLIB:
         stream = zlib.decompressobj()
         try:
             output = stream.decompress(data, limit_bytes)
@@ -67,7 +69,7 @@ def decompress_stream(compression: Compression, data: memoryview, limit_bytes: i
         if not stream.eof:
             raise damaged(where, f"its {compression.name} body is cut, or unpacks to more than {limit_bytes} bytes")
         return output
-    into = (lz4 if compression is Compression.LZ4 else zstd).decompress_into
+    into = (lz4 if compression is MessageCompression.LZ4 else zstd).decompress_into
     # Its size is not known, and cramjam fills a buffer or fails: few messages are packed better, and cost another try.
     size = max(len(data) * _USUAL_RATIO, CRC_BLOCK_BYTES)
     while True:
@@ -114,9 +116,9 @@ def _snappy(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
     return output, snappy.decompress_raw_into(data, output)
 
 
-_CODECS: dict[Compression, Callable[[memoryview, int], tuple[_Buffer, int]]] = {
-    Compression.LZ4: _lz4,
-    Compression.ZLIB: _zlib,
-    Compression.ZSTD: _zstd,
-    Compression.SNAPPY: _snappy,
+_CODECS: dict[MessageCompression, Callable[[memoryview, int], tuple[_Buffer, int]]] = {
+    MessageCompression.LZ4: _lz4,
+    MessageCompression.ZLIB: _zlib,
+    MessageCompression.ZSTD: _zstd,
+    MessageCompression.SNAPPY: _snappy,
 }

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tierfs.engine.ledger.compression import Compression
+from tierfs.engine.ledger.compression import MessageCompression
 from tierfs.engine.ledger.message_bytes import payload_as_json
 
 # Fields of a message whose names and values are those of its JSON line, in this order.
@@ -39,7 +39,7 @@ class MessageChunk:
     chunk_id: int
     num_chunks: int
     total_bytes: int
-    compression: Compression
+    compression: MessageCompression
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class MessageRecord:
             "num_chunks": chunk.num_chunks,
             "chunks_bytes": chunk.total_bytes,
         }
-        return place | ({} if chunk.compression is Compression.NONE else {"compression": chunk.compression.name})
+        return place | ({} if chunk.compression is MessageCompression.NONE else {"compression": chunk.compression.name})
 
     def _payload_as_json(self) -> dict[str, object]:
         if not self.payload and (self.null_value or self.compacted_out):
@@ -105,7 +105,7 @@ class DecodedEntry:
     producer_name: str
     sequence_id: int
     publish_time_ms: int
-    compression: Compression
+    compression: MessageCompression
     messages: tuple[MessageRecord, ...]
     broker_timestamp_ms: int | None = None
     broker_index: int | None = None

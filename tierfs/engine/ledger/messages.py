@@ -17,7 +17,7 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger import pulsar_api_pb2 as pb
-from tierfs.engine.ledger.compression import Compression, decompress
+from tierfs.engine.ledger.compression import MessageCompression, decompress
 from tierfs.engine.ledger.message_bytes import MessageReader, damaged
 from tierfs.engine.ledger.message_records import DecodedEntry, MessageChunk, MessageRecord
 
@@ -109,9 +109,9 @@ def _checksum(reader: MessageReader) -> int | None:
     return stored
 
 
-def _compression(metadata: pb.MessageMetadata, where: str) -> Compression:
+def _compression(metadata: pb.MessageMetadata, where: str) -> MessageCompression:
     try:
-        return Compression(metadata.compression)
+        return MessageCompression(metadata.compression)
     except ValueError:
         raise DataLoss(f"{where} has the unknown compression {metadata.compression}", remedy="upgrade tierfs") from None
 
@@ -133,7 +133,7 @@ def _marker(metadata: pb.MessageMetadata) -> str | None:
     return _MARKERS.get(metadata.marker_type, f"marker {metadata.marker_type}")
 
 
-def _chunk(metadata: pb.MessageMetadata, compression: Compression, where: str) -> MessageChunk | None:
+def _chunk(metadata: pb.MessageMetadata, compression: MessageCompression, where: str) -> MessageChunk | None:
     """Return the place of the chunk; None for another entry. A message of one chunk is an ordinary one."""
     count = metadata.num_chunks_from_msg
     if count <= 1:
@@ -176,7 +176,11 @@ def _head(
 
 
 def _messages(
-    head: MessageRecord, metadata: pb.MessageMetadata, reader: MessageReader, compression: Compression, limit_bytes: int
+    head: MessageRecord,
+    metadata: pb.MessageMetadata,
+    reader: MessageReader,
+    compression: MessageCompression,
+    limit_bytes: int,
 ) -> Iterator[MessageRecord]:
     """Yield the messages in the payload, which is the rest of `reader`."""
     if head.chunk is not None:

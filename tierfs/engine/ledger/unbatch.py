@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.ledger import pulsar_api_pb2 as pb
-from tierfs.engine.ledger.compression import Compression, decompress
+from tierfs.engine.ledger.compression import MessageCompression, decompress
 from tierfs.engine.ledger.message_bytes import MessageReader
 from tierfs.engine.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
 
@@ -33,7 +33,7 @@ def unbatch(entry: bytes) -> list[bytes]:
         return [entry]
     if decoded.encryption_keys or decoded.marker is not None or decoded.chunk is not None:
         return [entry]
-    if decoded.batch_size is None and decoded.compression is Compression.NONE:
+    if decoded.batch_size is None and decoded.compression is MessageCompression.NONE:
         return [entry]
     return list(_taken_apart(entry, has_checksum=decoded.checksum is not None))
 
@@ -45,7 +45,7 @@ def _taken_apart(entry: bytes, *, has_checksum: bool) -> Iterator[bytes]:
     if reader.skip(CHECKSUM_MAGIC):
         reader.number("the checksum")
     metadata = reader.metadata(pb.MessageMetadata)
-    compression = Compression(metadata.compression)
+    compression = MessageCompression(metadata.compression)
     payload = decompress(compression, reader.rest, metadata.uncompressed_size, MAX_PAYLOAD_BYTES, reader.where)
     is_batch, count = metadata.HasField("num_messages_in_batch"), metadata.num_messages_in_batch
     for name in ("compression", "uncompressed_size", "num_messages_in_batch"):
