@@ -12,7 +12,7 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.policy import Policy, value_of
 from tierfs.base.options.policy import format as format_value
-from tierfs.base.words.types import MIB, Tier
+from tierfs.base.words.types import MIB, Compression, Tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
@@ -34,7 +34,9 @@ AGES = (
 )
 OLDEST = "a year or more"
 
-_SETTINGS = ("offload_after", "deletion_lag", "read_priority", "retention_age", "retention_bytes")
+# Those that are told also where they are off.
+_ALWAYS = ("offload_after", "deletion_lag", "read_priority")
+_SETTINGS = (*_ALWAYS, "retention_age", "retention_bytes", "compression")
 
 # Size of the requests of scans and scrubs.
 GET_BYTES = 8 * MIB
@@ -162,7 +164,7 @@ def directory_of(name: str, depth: int) -> str:
 def policy_text(policy: Policy) -> str:
     """Format the settings that decide where bytes are, and how long."""
     values = {key: value_of(policy, key) for key in _SETTINGS}
-    kept = {key: value for key, value in values.items() if value is not None or not key.startswith("retention")}
+    kept = {key: value for key, value in values.items() if value not in (None, Compression.OFF) or key in _ALWAYS}
     return ", ".join(f"{key} {format_value(key, value)}" for key, value in kept.items())
 
 

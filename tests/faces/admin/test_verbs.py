@@ -93,9 +93,18 @@ def test_policies_are_set_unset_and_refused(served: Served) -> None:
     done = served.ask("PATCH", "/v1/policy/new/place", body).json
     assert done["policy"]["chunk_bytes"] == {"value": 1 << 20, "origin": "directory", "set_on": "new/place"}
     assert done["policy"]["retention_needs_offload"]["value"] is False
+    level = served.ask("PATCH", "/v1/policy/new", b'{"compression": "auto", "compression_level": 9}').json["policy"]
+    assert (level["compression"]["value"], level["compression_level"]["value"]) == ("auto", 9)
     unset = served.ask("PATCH", "/v1/policy/new/place", b'{"chunk_bytes": null}').json["policy"]["chunk_bytes"]
     assert unset["origin"] != "directory"
-    for bad in (b"[]", b"{", b'{"chunk_bytes": []}', b'{"chunk_bites": "1"}', b'{"chunk_bytes": "much"}'):
+    for bad in (
+        b"[]",
+        b"{",
+        b'{"chunk_bytes": []}',
+        b'{"chunk_bites": "1"}',
+        b'{"chunk_bytes": "much"}',
+        b'{"compression_level": 0}',
+    ):
         assert served.ask("PATCH", "/v1/policy/new", bad).status == 400
 
 

@@ -110,7 +110,9 @@ def test_policies_are_set_unset_and_refused(store: tierfs.Store) -> None:
     assert store.policy("new/directory")["chunk_bytes"] == 1 << 20
     store.set_policy("new/directory", chunk_bytes=None)
     assert store.policy("new/directory")["chunk_bytes"] == store.policy()["chunk_bytes"]
-    for wanted in ({"chunk_bites": "1"}, {"chunk_bytes": "much"}):
+    store.set_policy("new", compression="zstd", compression_level=1)
+    assert [store.policy("new/directory")[key] for key in ("compression", "compression_level")] == ["zstd", 1]
+    for wanted in ({"chunk_bites": "1"}, {"chunk_bytes": "much"}, {"compression": "lz4"}, {"compression_level": 1.5}):
         with pytest.raises(InvalidRequest):
             store.set_policy("new", **wanted)
 

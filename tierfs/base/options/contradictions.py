@@ -18,7 +18,7 @@ from tierfs.base.options.precedence import Policies, SetBy
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import CRC_BLOCK_BYTES, Ack, ReadPriority
+from tierfs.base.words.types import CRC_BLOCK_BYTES, Ack, Compression, ReadPriority
 
 Subject = TypeVar("Subject")
 
@@ -136,6 +136,16 @@ POLICIES: tuple[Rule[Policies], ...] = (
         "bytes are kept until their chunk is complete",
     ),
     *map(_useless_without_cold_tier, policy.TIERING_KEYS),
+    Rule(
+        ("compression",),
+        lambda policies: not policies.has_cold_tier and policies.values.compression is not Compression.OFF,
+        "the store has no cold tier to offload to",
+    ),
+    Rule(
+        ("compression_level",),
+        lambda policies: _is_set(policies, "compression_level") and not _is_set(policies, "compression"),
+        "nothing is compressed until compression is set",
+    ),
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.base.words.types import MIB, Ack, ReadPriority
+from tierfs.base.words.types import MIB, Ack, Compression, ReadPriority
 
 # Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
 MAX_OBJECT_BYTES = 64 << 30
@@ -48,16 +48,26 @@ _OPTIONAL = {**_TIERING, **_LIFETIMES}
 _SWITCHES = ("retention_needs_offload",)
 
 # Settings that take one of a few words.
-_CHOICES: Mapping[str, type[ReadPriority] | type[Ack]] = {"read_priority": ReadPriority, "ack": Ack}
+_CHOICES: Mapping[str, type[ReadPriority] | type[Ack] | type[Compression]] = {
+    "read_priority": ReadPriority,
+    "ack": Ack,
+    "compression": Compression,
+}
+
+# Settings that take a level.
+_LEVELS = ("compression_level",)
+
+# Of zstd, whose program needs an option of its own for levels above.
+_MIN_LEVEL, _MAX_LEVEL = 1, 19
 
 # Settings that take the name of something that is installed.
 _NAMES = ("transform",)
 
 # Names under which settings are stored.
-KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_NAMES)
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_LEVELS, *_NAMES)
 
 # Bytes, seconds, a number, yes or no, a word, a name, or None for what is off.
-Value = int | bool | ReadPriority | Ack | str | None
+Value = int | bool | ReadPriority | Ack | Compression | str | None
 
 _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
@@ -111,6 +121,10 @@ class Policy:
     Pulsar's proposal of read priorities has offloaded-first as its default."""
     ack: Ack = Ack.LOCAL
     """Where appended bytes have to be durable before the append is acknowledged."""
+    compression: Compression = Compression.OFF
+    """Whether new cold objects are compressed. Readers get the same bytes in every case."""
+    compression_level: int = 3
+    """Level of zstd: more makes smaller objects, and takes longer to make them."""
     transform: str | None = None
     """Name of the transform of the entries of ledgers that are exported; None: they leave as they are."""
 
@@ -126,6 +140,8 @@ def parse(key: str, text: str) -> str:
     try:
         if key in _CHOICES:
             return _CHOICES[key](text.strip()).value
+        if key in _LEVELS:
+            return str(_parse_level(text))
         if key in _SWITCHES:
             return format(key, units.parse_flag(text))
         if key in _MAY_BE_OFF and (units.is_off(text) or (key in TIERING_KEYS and _NEGATIVE.fullmatch(text.strip()))):
@@ -155,6 +171,8 @@ def from_stored(key: str, text: str) -> Value:
         return None
     if key in _NAMES:
         return _parse_name(text)
+    if key in _LEVELS:
+        return min(max(int(text), _MIN_LEVEL), _MAX_LEVEL)
     # A journal may say anything; a file of more than this could not be offloaded.
     return min(int(text), MAX_OBJECT_BYTES) if key in BOUNDED_SIZES else int(text)
 
@@ -181,6 +199,8 @@ def allowed(key: str) -> str:
         return f"one of {', '.join(_CHOICES[key])}"
     if key in _SWITCHES:
         return units.FLAGS
+    if key in _LEVELS:
+        return f"a whole number from {_MIN_LEVEL} to {_MAX_LEVEL}"
     if key in _NAMES:
         return f"the name of an installed {key}, or {OFF}"
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
@@ -207,7 +227,7 @@ def value_of(settings: Policy, key: str) -> Value:
 
 def format(key: str, value: Value) -> str:
     """Format a value as `parse` reads it back without loss, in the largest unit that divides it."""
-    if isinstance(value, ReadPriority | Ack):
+    if isinstance(value, ReadPriority | Ack | Compression):
         return value.value
     if value is None:
         return OFF
@@ -215,7 +235,7 @@ def format(key: str, value: Value) -> str:
         return value
     if isinstance(value, bool):
         return units.format_flag(value)
-    if key.endswith(_COUNT_SUFFIX):
+    if key.endswith(_COUNT_SUFFIX) or key in _LEVELS:
         return str(value)
     return units.format_size(value) if key.endswith(_SIZE_SUFFIX) else units.format_duration(value)
 
@@ -233,6 +253,13 @@ def _parse_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid name")
     return text
+
+
+def _parse_level(text: str) -> int:
+    level = units.decimal(text.strip(), _MAX_LEVEL)
+    if level is None or level < _MIN_LEVEL:
+        raise ValueError(f"{text!r} is not a level")
+    return level
 
 
 def _parse_count(text: str) -> int:

@@ -86,6 +86,22 @@ class Ack(StrEnum):
     """In the cold tier, and named by its journal."""
 
 
+class Compression(StrEnum):
+    """Whether cold objects are compressed."""
+
+    OFF = "off"
+    """None."""
+    AUTO = "auto"
+    """Those that become smaller."""
+    ZSTD = "zstd"
+    """All, as zstd frames."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Compression | None:
+        """Look up a word in another case, as `off` has it everywhere."""
+        return next((compression for compression in cls if compression.value == str(value).lower()), None)
+
+
 class RequestState(IntEnum):
     """Progress of a request to the holder."""
 

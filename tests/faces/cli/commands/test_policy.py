@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +13,7 @@ from tierfs.base.options.policy import BOUNDED_SIZES, KEYS, MAX_OBJECT_BYTES, Po
 from tierfs.base.words.errors import InvalidRequest
 
 SIZES = [key for key in KEYS if key.endswith("_bytes")]
-TIMES = [
-    key
-    for key in KEYS
-    if key not in SIZES and key not in ("read_priority", "ack", "retention_needs_offload", "transform")
-]
+TIMES = [key for key in KEYS if policy.allowed(key).startswith("a time")]
 
 
 @given(st.sampled_from(SIZES), st.integers(1, (1 << 63) - 1))
@@ -29,6 +26,16 @@ def test_sizes_are_read_back_as_they_are_written(key: str, size: int) -> None:
 @given(st.sampled_from(TIMES), st.integers(1, 100 * 365 * 86_400))
 def test_times_are_read_back_as_they_are_written(key: str, seconds: int) -> None:
     assert policy.parse(key, policy.format(key, seconds)) == str(seconds)
+
+
+@pytest.mark.parametrize(("stored", "level"), [("0", 1), ("-5", 1), ("1", 1), ("19", 19), ("20", 19), ("9" * 30, 19)])
+def test_a_level_of_a_journal_is_one_that_can_be_used(stored: str, level: int) -> None:
+    assert policy.from_stored("compression_level", stored) == level
+
+
+@pytest.mark.parametrize("text", ["off", "OFF", " auto ", "ZSTD"])
+def test_compression_is_written_in_any_case(text: str) -> None:
+    assert policy.parse("compression", text) == text.strip().lower()
 
 
 @given(st.sampled_from(KEYS), st.text())
