@@ -7,12 +7,14 @@ at the same time exactly one succeeds.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.setup.store_directory import create_files, new_directory, write_settings
+from tierfs.base.options import contradictions
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import (
@@ -21,7 +23,7 @@ from tierfs.base.words.errors import (
     NotFound,
     WrongColdTier,
 )
-from tierfs.base.words.types import ROOT_DIRECTORY, Ack
+from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -35,6 +37,8 @@ from tierfs.upkeep.holder.store_warnings import advisory_fence_warning, kept_obj
 
 # The place of a store that is given none.
 INSIDE = Place.inside()
+
+NO_POLICIES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,13 @@ def init_store(
     *,
     may_nest: bool = False,
     new_bucket: bool = False,
-    ack: Ack | None = None,
+    root_policies: Mapping[str, str] = NO_POLICIES,
 ) -> InitReport:
     """Make a store in `path`, which must be missing or empty, with its cold tier in a place; None: without one.
 
     `new_bucket` makes the bucket first, which stays if something else fails. `may_nest` lets the cold tier lie
-    inside another store's, as that of a benchmark does for a while. `ack` becomes the policy of the whole store.
-    Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
+    inside another store's, as that of a benchmark does for a while. `root_policies`, in their stored form, become those
+    of the whole store. Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
     NotFound for a missing bucket, Unavailable for a server that does not answer.
     """
     clock = clock or SystemClock()
@@ -75,9 +79,9 @@ def init_store(
                 place.make_bucket()
             storage = claimable(place, may_nest=may_nest)
             place = place.probed(storage)
-        store_id = _create(paths, place, storage, clock, ack)
+        store_id, useless = _create(paths, place, storage, clock, root_policies)
     url = place.record.url if place is not None else None
-    return InitReport(paths.root, store_id, url, warnings_of(paths, place))
+    return InitReport(paths.root, store_id, url, (*warnings_of(paths, place), *useless))
 
 
 def claimable(place: Place, *, may_nest: bool = False) -> ChunkStorage:
@@ -109,28 +113,36 @@ def holds_a_store(place: Place) -> AlreadyExists:
     )
 
 
-def _create(paths: StorePaths, place: Place | None, storage: ChunkStorage | None, clock: Clock, ack: Ack | None) -> str:
+def _create(
+    paths: StorePaths,
+    place: Place | None,
+    storage: ChunkStorage | None,
+    clock: Clock,
+    root_policies: Mapping[str, str],
+) -> tuple[str, list[str]]:
+    """Return the id of the new store, and why policies do nothing in it."""
     create_files(paths)
     metadata = MetadataStore.create(paths.metadata, clock)
     with closing(metadata):
-        _write_first_records(metadata, place, ack)
+        _write_first_records(metadata, place, root_policies)
         if place is not None and storage is not None:
             with closing(storage):
                 claim(metadata, place, storage)
         store_id = metadata.store_id
+        with metadata.read() as txn:
+            useless = [text for _, text in contradictions.useless(policies.at(txn, ""))]
     write_settings(paths)
-    return store_id
+    return store_id, useless
 
 
-def _write_first_records(metadata: MetadataStore, place: Place | None, ack: Ack | None) -> None:
+def _write_first_records(metadata: MetadataStore, place: Place | None, root_policies: Mapping[str, str]) -> None:
     with metadata.write() as txn:
         changes.owner_begins(txn, socket.gethostname())
         changes.changed(txn, DIRECTORIES, directories.directory(txn, ROOT_DIRECTORY))
-        if ack is not None:
-            policies.put(txn, ROOT_DIRECTORY, {"ack": ack.value})
         if place is not None:
             txn.update_store(cold_location_id=place.record.id)
             changes.put(txn, LOCATIONS, place.record)
+        policies.change(txn, "", put_settings=root_policies)
 
 
 def claim(metadata: MetadataStore, place: Place, storage: ChunkStorage) -> None:

@@ -23,6 +23,12 @@ ack_option = click.option(
     help="Where bytes are durable when they are acknowledged: on the local disk, or in the cold tier.",
 )
 
+compression_option = click.option(
+    "--compression",
+    type=click.Choice(["off", "auto", "zstd"]),
+    help="Compress cold objects: none, those that become smaller, or all.",
+)
+
 # Accepted out of habit: sizes are human-readable without it, and exact with --json.
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import Ack
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.options import ack_option
+from tierfs.faces.cli.options import ack_option, compression_option
 from tierfs.faces.cli.output import cold_place
 from tierfs.faces.cli.place_options import place_of, place_options, require_bucket, server_options
 from tierfs.faces.cli.session import Session
@@ -42,6 +43,7 @@ class _NoPlace(click.ParamType[str]):
 @click.option("--if-missing", is_flag=True, help="Succeed if the store exists with this cold tier.")
 @click.option("--cold", type=_NoPlace(), metavar="none", help="Create the store without a cold tier.")
 @ack_option
+@compression_option
 @server_options()
 def init(
     session: Session,
@@ -52,15 +54,17 @@ def init(
     cold_dir: Path | None,
     cold: str | None,
     ack: str | None,
+    compression: str | None,
     **where: str | None,
 ) -> None:
     """Create a store in the directory given by --store, which must be missing or empty.
 
     The default cold tier is a directory in the store; --bucket, --cold-url and --cold-dir choose another one, and
-    --cold none creates a store without one. --ack is a policy of the whole store: where appends are durable when they
-    are acknowledged.
+    --cold none creates a store without one. --ack and --compression are policies of the whole store: where appends are
+    durable when they are acknowledged, and whether cold objects are compressed.
 
-    With --if-missing a repeated call changes nothing. It fails if the store has another cold tier.
+    With --if-missing a repeated call changes nothing. It fails if the store has another cold tier, and warns if it has
+    other policies.
     """
     if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
@@ -73,15 +77,17 @@ def init(
 
     if place is None and cold is None:
         place = INSIDE
-    report = _existing(path, place) if if_missing else None
+    chosen = {"ack": ack, "compression": compression}
+    root_policies = {key: value for key, value in chosen.items() if value is not None}
+    report = _existing(path, place, root_policies) if if_missing else None
     if report is None:
-        report = init_store(path, place, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
+        report = init_store(path, place, new_bucket=create_bucket, root_policies=root_policies)
     session.warn_text(report.warnings)
     store, shown = f"{printable(str(report.path))} ({report.store_id})", cold_place(report.cold_url, report.path)
     session.done(report, f"{'created store' if report.created else 'unchanged:'} {store}, cold tier: {shown}")
 
 
-def _existing(path: Path, place: Place | None) -> InitReport | None:
+def _existing(path: Path, place: Place | None, root_policies: Mapping[str, str]) -> InitReport | None:
     from tierfs.app.init_again import existing_store
 
-    return existing_store(path, place)
+    return existing_store(path, place, root_policies)
