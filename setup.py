@@ -29,6 +29,7 @@ INSTALL_REQUIRES = [
     "prometheus-client>=0.22,<1",
     "inotify-simple>=2,<3",
     "cramjam>=2.11,<3",  # 2.11 unpacks LZ4 blocks into a buffer without their length in front
+    "zstandard>=0.25,<1",  # frames of compressed objects, straight into a given buffer
 ]
 
 # Made by `make wheel`; without them a wheel has no manual pages.
@@ -88,7 +89,6 @@ EXTRAS_REQUIRE = {
         # What sessions of Spark Connect in tests need beside grpcio: PySpark's extra "connect".
         "grpcio-status>=1.76,<2",
         "googleapis-common-protos>=1.71,<2",
-        "zstandard>=0.25,<1",
         *ADMIN,
         "schemathesis>=4.3,<5",  # fuzzes the admin API by its own document
         "kubernetes-validate>=1.33,<2",  # the published schemas of Kubernetes, for the manifests

@@ -1,0 +1,157 @@
+"""Write and read seek tables: the sizes of the frames before them, in a frame that zstd skips. Pure.
+
+zstd's published seekable format: a skippable frame with an entry for each frame and a footer. A *section* is frames
+and their seek table; an object that was joined of several is as many sections. Each is found from its end, so an object
+is read from its last section to its first.
+
+All input is hostile: a count is believed only where the bytes before the table could have so many frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words.errors import DataLoss
+
+# Frames of one section: 512 GiB of plain bytes in frames of 128 KiB, and a table of 32 MiB.
+MAX_FRAMES = 1 << 22
+# Sections of one object: S3 joins at most so many parts.
+MAX_SECTIONS = 10_000
+# Plain bytes of one frame, a limit of the format's own reader.
+MAX_FRAME_BYTES = 1 << 30
+
+_SKIPPABLE_MAGIC = 0x184D2A5E
+_SEEKABLE_MAGIC = 0x8F92EAB1
+_HEADER = struct.Struct("<II")  # magic number, bytes that follow
+_ENTRY = struct.Struct("<II")  # stored bytes, plain bytes
+_SUMMED_ENTRY = struct.Struct("<III")  # the same, and a checksum of the plain bytes
+_FOOTER = struct.Struct("<IBI")  # frames, descriptor, magic number
+FOOTER_BYTES = _FOOTER.size
+
+_WITH_CHECKSUMS = 0x80
+_RESERVED = 0x7C
+
+# The smallest frame is one that is skipped and has no content.
+_SMALLEST_FRAME_BYTES = 8
+# A block has a header of 3 bytes and at least one more, and at most 128 KiB of content.
+_SMALLEST_BLOCK_BYTES = 4
+_BLOCK_BYTES = 128 << 10
+
+
+class FrameSize(NamedTuple):
+    """One frame: its bytes in the object, and the bytes that it unpacks to; 0 for one that is skipped."""
+
+    stored_bytes: int
+    plain_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Frames and their seek table, in the stored bytes of an object."""
+
+    start_offset: int
+    """Offset of the first frame; another section ends there, unless it is 0."""
+    table_offset: int
+    """Offset of the seek table, the end of the frames."""
+    end_offset: int
+    sizes: array[int]
+    """Stored and plain bytes of each frame, by turns."""
+
+    def frames(self) -> Iterator[FrameSize]:
+        """Yield the sizes of the frames in order."""
+        sizes = iter(self.sizes)
+        return map(FrameSize, sizes, sizes)
+
+
+def seek_table(frames: Iterable[FrameSize]) -> bytes:
+    """Return the seek table of the frames before it. Raises ValueError for more or larger frames than it can have."""
+    sizes = list(frames)
+    if len(sizes) > MAX_FRAMES:
+        raise ValueError(f"{len(sizes)} frames are more than {MAX_FRAMES}")
+    for size in sizes:
+        if not _possible(*size):
+            raise ValueError(f"no frame of {size.stored_bytes} bytes unpacks to {size.plain_bytes}")
+    entries = b"".join([_ENTRY.pack(*size) for size in sizes])
+    header = _HEADER.pack(_SKIPPABLE_MAGIC, len(entries) + _FOOTER.size)
+    return header + entries + _FOOTER.pack(len(sizes), 0, _SEEKABLE_MAGIC)
+
+
+def parse_tail(tail: Buffer, end_offset: int) -> Section | int:
+    """Return the section that ends at `end_offset`, or how many bytes before it are needed: more than `tail` has.
+
+    `tail` is the bytes before `end_offset`, at least `FOOTER_BYTES`. Raises DataLoss unless they end with a seek table
+    that describes bytes before it.
+    """
+    if min(len(tail), end_offset) < FOOTER_BYTES:
+        raise _damaged(end_offset, f"there are {min(len(tail), end_offset)} bytes")
+    count, descriptor, magic = _FOOTER.unpack_from(tail, len(tail) - _FOOTER.size)
+    if magic != _SEEKABLE_MAGIC:
+        raise _damaged(end_offset, "its last bytes are those of no seek table")
+    if descriptor & _RESERVED:
+        raise _damaged(end_offset, f"its descriptor is {descriptor:#04x}")
+    entry = _SUMMED_ENTRY if descriptor & _WITH_CHECKSUMS else _ENTRY
+    table_bytes: int = _HEADER.size + count * entry.size + _FOOTER.size
+    if count > MAX_FRAMES or table_bytes + count * _SMALLEST_FRAME_BYTES > end_offset:
+        raise _damaged(end_offset, f"it has {count} frames")
+    if len(tail) < table_bytes:
+        return table_bytes
+    table_offset = end_offset - table_bytes
+    at = len(tail) - table_bytes
+    if _HEADER.unpack_from(tail, at) != (_SKIPPABLE_MAGIC, table_bytes - _HEADER.size):
+        raise _damaged(end_offset, f"no seek table of {count} frames starts at {table_offset}")
+    sizes = array("I")
+    for stored_bytes, plain_bytes, *_ in entry.iter_unpack(memoryview(tail)[at + _HEADER.size : -_FOOTER.size]):
+        if not _possible(stored_bytes, plain_bytes):
+            raise _damaged(end_offset, f"no frame of {stored_bytes} bytes unpacks to {plain_bytes}")
+        sizes.append(stored_bytes)
+        sizes.append(plain_bytes)
+    start_offset = table_offset - sum(sizes[::2])
+    if start_offset < 0:
+        raise _damaged(end_offset, "its frames have more bytes than are before it")
+    return Section(start_offset, table_offset, end_offset, sizes)
+
+
+def read_sections(read: Callable[[int, int], Buffer], stored_bytes: int, guess_bytes: int) -> list[Section]:
+    """Return the sections of an object of `stored_bytes`, in order.
+
+    `read` returns the bytes between two offsets of it. Each section is read with one call if its table has at most
+    `guess_bytes`, else with two. Raises DataLoss as `parse_tail`.
+    """
+    sections: list[Section] = []
+    end = stored_bytes
+    while end > 0 or not sections:
+        if len(sections) == MAX_SECTIONS:
+            raise DataLoss(f"a compressed object is damaged: it has more than {MAX_SECTIONS} seek tables")
+        section = parse_tail(read(max(0, end - max(guess_bytes, FOOTER_BYTES)), end), end)
+        if isinstance(section, int):
+            section = parse_tail(read(end - section, end), end)
+            if isinstance(section, int):
+                raise _damaged(end, "it differs when it is read again")
+        sections.append(section)
+        end = section.start_offset
+    return sections[::-1]
+
+
+def object_frames(sections: Iterable[Section]) -> Iterator[FrameSize]:
+    """Yield the frames of an object in order, and each seek table before its last one as a frame of no plain bytes."""
+    table_bytes = 0
+    for section in sections:
+        if table_bytes:
+            yield FrameSize(table_bytes, 0)
+        yield from section.frames()
+        table_bytes = section.end_offset - section.table_offset
+
+
+def _possible(stored_bytes: int, plain_bytes: int) -> bool:
+    """Return whether a frame of these sizes can be: what a bomb claims is refused before memory is taken for it."""
+    most = stored_bytes // _SMALLEST_BLOCK_BYTES * _BLOCK_BYTES
+    return _SMALLEST_FRAME_BYTES <= stored_bytes < 1 << 32 and 0 <= plain_bytes <= min(most, MAX_FRAME_BYTES)
+
+
+def _damaged(end_offset: int, why: str) -> DataLoss:
+    return DataLoss(f"the seek table that ends at {end_offset} is damaged: {why}")
