@@ -17,8 +17,8 @@ from tierfs.base.words.types import MIB, SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import chains, directories, entries
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.reading import payloads
-from tierfs.reading.payloads import Payloads, rows_of
+from tierfs.reading import plain_bytes
+from tierfs.reading.plain_bytes import PlainBytes, StoreRows
 
 ROOMY = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB)}
 
@@ -65,7 +65,8 @@ def cold_object(store: TestStore, held: list[bytes], block_bytes: int) -> Object
 
 def read(store: TestStore, holder: ObjectRecord, start: int, end: int, *, pinned: bool = True) -> bytes:
     view = memoryview(bytearray(end - start))
-    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, start, view, holder.etag if pinned else None, None)
+    known, etag = PlainBytes(StoreRows(store.metadata)), holder.etag if pinned else None
+    known.read_into(store.cold, holder, start, view, etag, None)
     return bytes(view)
 
 
@@ -100,7 +101,7 @@ def test_what_arrived_is_whole_entries_in_order(store: TestStore, step_bytes: in
         seen.append(received)
         assert view[:received] == whole[:received]
 
-    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, 0, view, holder.etag, progress)
+    PlainBytes(StoreRows(store.metadata)).read_into(store.cold, holder, 0, view, holder.etag, progress)
     assert seen == sorted(seen)
     assert seen[-1] == len(whole)
 
@@ -109,7 +110,7 @@ def test_bytes_of_any_version_are_taken_when_all_have_arrived(store: TestStore) 
     holder = cold_object(store, [bytes([index]) * 100 for index in range(50)], 100_000)
     told: list[int] = []
     view = memoryview(bytearray(holder.length))
-    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, 0, view, None, told.append)
+    PlainBytes(StoreRows(store.metadata)).read_into(store.cold, holder, 0, view, None, told.append)
     assert told == [holder.length]
     assert read(store, holder, 0, holder.length, pinned=False) == bytes(view)
 
@@ -123,9 +124,9 @@ def test_entries_that_nobody_knows_are_data_loss(store: TestStore) -> None:
 
 
 def test_runs_are_remembered_up_to_a_number(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "_KEPT_RUNS", 3)
+    monkeypatch.setattr(plain_bytes, "_KEPT_RUNS", 3)
     holder = cold_object(store, [bytes(100)] * 60, 1000)
-    known = Payloads(rows_of(store.metadata))
+    known = PlainBytes(StoreRows(store.metadata))
     for start in (0, 5900, 3000, 100, 2000):
         known.read_into(store.cold, holder, start, memoryview(bytearray(50)), holder.etag, None)
     assert sum(map(len, known._runs.values())) == len(known._order) == 3
@@ -143,7 +144,7 @@ def test_what_is_remembered_of_one_object_is_not_taken_for_the_next(store: TestS
     """As in a mount, while the cold form is deleted and made again in blocks of another size."""
     held = [bytes([index]) * 100 for index in range(50)]
     before = cold_object(store, held, 1000)
-    known = Payloads(rows_of(store.metadata))
+    known = PlainBytes(StoreRows(store.metadata))
     view = memoryview(bytearray(before.length))
     known.read_into(store.cold, before, 0, view, before.etag, None)
     segment_id = SegmentId(before.segment_id)

@@ -27,7 +27,7 @@ from tierfs.engine.metadata import checksums, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.reading import copies, etags, local, payloads, suspects, verified
+from tierfs.reading import copies, etags, local, plain_bytes, suspects, verified
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch import buffers, checksum_cache
@@ -270,12 +270,12 @@ async def test_a_part_of_a_read_that_just_failed_fails_at_once(autojump_clock: o
 @given(edges=st.lists(st.integers(1, 9), min_size=2, max_size=10), most=st.integers(9, 20))
 def test_a_request_for_payloads_takes_bounded_memory(edges: list[int], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payloads, "_MOST_SCRATCH_BYTES", most)
+        patch.setattr(plain_bytes, "_MOST_SCRATCH_BYTES", most)
         at, shares = 0, []
         for length in edges:
             shares.append(SimpleNamespace(begin=at, finish=at + length))
             at += length
-        groups = list(payloads._requests(cast(Any, iter(shares))))
+        groups = list(plain_bytes._requests(cast(Any, iter(shares))))
     assert [share for group in groups for share in group] == shares
     assert all(group[-1].finish - group[0].begin <= most for group in groups)
     for group, following in pairwise(groups):

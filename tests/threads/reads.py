@@ -18,10 +18,20 @@ from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
 from tierfs.base.bytes.checksum import block_crcs, crc32c
 from tierfs.base.options.config import ColdSettings
+from tierfs.base.options.policy import Policy
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.errors import AlreadyExists
-from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
+from tierfs.base.words.types import (
+    CRC_BLOCK_BYTES,
+    MIB,
+    ByteRange,
+    Compression,
+    LocationId,
+    ObjectId,
+    PayloadEncoding,
+    Tier,
+)
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.link import Link, Links, Slots
 from tierfs.engine.chunkstore.local_files import ChunkFiles
@@ -34,10 +44,13 @@ from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import Buffers
+from tierfs.pipeline.reader.task_reader import LedgerRows
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.queue import WANTED_NOW
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.plain_bytes import PlainBytes
+from tierfs.tiering import compressed_source as compressed_sources
+from tierfs.tiering.compressed_source import CompressedSource, FrameRoom, compressed
 from tierfs.tiering.offload_source import ChunkSource, SourceChunk
 
 
@@ -102,7 +115,7 @@ def etags(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
 
 def payloads(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """Each thread gets its own bytes, while rows are read, kept and dropped."""
-    patch.setattr("tierfs.reading.payloads._KEPT_RUNS", 3)
+    patch.setattr("tierfs.reading.plain_bytes._KEPT_RUNS", 3)
     frame = PayloadEncoding.PULSAR_BLOCK.frame_bytes
     storage, stored, runs = MemoryStorage(), bytearray(), []
     for entry in range(20):
@@ -114,7 +127,7 @@ def payloads(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     held = ObjectRecord(
         id=ObjectId(1), tier=Tier.COLD, name="o", length=200, encoding=PayloadEncoding.PULSAR_BLOCK, segment_id=1
     )
-    reads = Payloads(lambda _, offset: runs[offset // 10])
+    reads = PlainBytes(LedgerRows(lambda _, offset: runs[offset // 10]))
 
     def work(number: int) -> None:
         chosen = random.Random(number)
@@ -274,6 +287,31 @@ def chunk_source(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
         yield Case(work, check)
 
 
+def compressed_source(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
+    """Reads in any order have the bytes that one thread gets, also of frames that are compressed again."""
+    for room_bytes in (0, 30_000, MIB):
+        patch.setattr(compressed_sources, "ROOM", FrameRoom(room_bytes))
+        plain = b"".join(b"line %d of a log\n" % number for number in range(150_000))
+        source = compressed(BufferSource(plain), Policy(compression=Compression.ZSTD))
+        assert source is not None
+        stored = bytes(source.read(0, source.length_bytes))
+        assert crc32c(stored) == source.crc32c
+
+        def work(number: int, source: CompressedSource = source, stored: bytes = stored) -> None:
+            chosen = random.Random(number)
+            for _ in range(8):
+                start = chosen.randrange(len(stored))
+                end = chosen.randrange(start, len(stored) + 1)
+                assert bytes(source.read(start, end - start)) == stored[start:end]
+
+        def check(source: CompressedSource = source, room_bytes: int = room_bytes) -> None:
+            source.close()
+            source.close()
+            assert compressed_sources.ROOM.left_bytes == room_bytes
+
+        yield Case(work, check)
+
+
 def buffers(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """No two tasks hold one buffer."""
     pool = Buffers()
@@ -293,6 +331,7 @@ CASES: dict[str, Make] = {
     "Buffers": buffers,
     "ChunkFiles": chunk_files,
     "ChunkSource": chunk_source,
+    "CompressedSource": compressed_source,
     "DirectoryStorage": in_directory,
     "DiskCache": disk_cache,
     "Etags": etags,
@@ -300,7 +339,7 @@ CASES: dict[str, Make] = {
     "Link": link,
     "Links": links,
     "MemoryStorage": in_memory,
-    "Payloads": payloads,
+    "PlainBytes": payloads,
     "SignedUrls": signed_urls,
     "Slots": slots,
     "UrlSigner": url_signer,

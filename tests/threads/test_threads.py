@@ -21,6 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 CASES = reads.CASES | verbs.CASES
 
 _WITH = {
+    "_Compressor": "CompressedSource",
+    "FrameRoom": "CompressedSource",
     "_Calls": "one semaphore; tests/faults/test_deadlines.py appends with threads",
     "AppendPool": "GroupCommit, of which it is one; tests/tiering/test_append_pool.py appends with threads",
     "Files": "a protocol: tests/conformance has threads for each place",

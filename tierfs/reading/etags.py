@@ -26,7 +26,7 @@ from tierfs.engine.metadata import changes, tables
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.reading.payloads import Payloads, rows_of
+from tierfs.reading.plain_bytes import NoRows, PlainBytes, StoreRows
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +85,9 @@ class Etags:
     """The etags of objects as one process knows them. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore | None) -> None:
-        """Begin with the records' etags. Without metadata a task reads by payloads of its own."""
+        """Begin with the records' etags. Without metadata a task knows the positions of plain bytes itself."""
         self._metadata = metadata
-        self.payloads = Payloads((lambda *_: None) if metadata is None else rows_of(metadata))
+        self.plain = PlainBytes(NoRows() if metadata is None else StoreRows(metadata))
         self._lock = threading.Lock()
         self._met: OrderedDict[ObjectId, _MetEtag] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}
@@ -123,15 +123,15 @@ class Etags:
         record: ObjectRecord,
         offset: int,
         view: memoryview,
-        payloads: Payloads | None = None,
+        plain: PlainBytes | None = None,
     ) -> str | None:
         """Fill `view` from an object, under any etag; see ChunkStorage.read_into.
 
-        `payloads` are those of a task that has its own. Returns the etag under which the bytes arrived, None for any.
+        `plain` is that of a task that has its own. Returns the etag under which the bytes arrived, None for any.
         """
         for attempt in self.attempts(record):
             with attempt:
-                (payloads or self.payloads).read_into(storage, record, offset, view, attempt.etag, None)
+                (plain or self.plain).read_into(storage, record, offset, view, attempt.etag, None)
         return attempt.etag
 
     def meet(self, record: ObjectRecord, etag: str, length_bytes: int | None) -> None:

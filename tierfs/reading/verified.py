@@ -30,7 +30,7 @@ from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.fetch.grid import Grid, cut_grid
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.plain_bytes import PlainBytes
 from tierfs.reading.view import in_object
 
 log = logging.getLogger(__name__)
@@ -81,17 +81,17 @@ class VerifiedReader:
         storage_of: Callable[[LocationId], ChunkStorage],
         files: Callable[[], ChunkFiles] | None = None,
         etags: Etags | None = None,
-        payloads: Payloads | None = None,
+        plain: PlainBytes | None = None,
     ) -> None:
         """Without `metadata` its callers have the checksums; without `files` only cold objects are read.
 
-        `etags` are those of a process whose readers share them, `payloads` those of a task that has its own.
+        `etags` are those of a process whose readers share them, `plain` that of a task that has its own.
         """
         self._metadata = metadata
         self._storage_of = storage_of
         self.files = files or _no_files
         self.etags = etags or Etags(metadata)
-        self._payloads = payloads
+        self._plain = plain
 
     def fill(self, record: ObjectRecord, offset: int, view: memoryview) -> str | None:
         """Fill `view` from an object, unproved; return the etag of a cold one's bytes, None for any.
@@ -99,7 +99,7 @@ class VerifiedReader:
         Raises NotFound, DataLoss for a shorter object, and what the storage raises.
         """
         if record.tier is Tier.COLD:
-            return self.etags.read_into(self._storage_of(record.location_id), record, offset, view, self._payloads)
+            return self.etags.read_into(self._storage_of(record.location_id), record, offset, view, self._plain)
         self.files().read_into(record.name, offset, view)
         return None
 

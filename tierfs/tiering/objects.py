@@ -18,13 +18,13 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import chains, checksums
 from tierfs.engine.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
@@ -32,6 +32,7 @@ from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
+from tierfs.tiering.compressed_source import CompressedSource
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Description:
 
     name: str
     length_bytes: int
+    """Stored bytes."""
     metadata: Mapping[str, str]
     segment_id: SegmentId = SegmentId(0)
     """0 for an object of several segments."""
@@ -92,6 +94,8 @@ class Made:
     stored: StoredObject
     grid: Sequence[int]
     crc32c: int
+    compressed: CompressedSource | None = None
+    """The compressed form that was sent; None: the plain bytes were."""
 
     @property
     def name(self) -> str:
@@ -107,9 +111,12 @@ class Made:
             raise ChunksMoved(
                 f"{printable(self.name)}: another holder discarded this object as that of an exited process"
             )
-        checksums.put_grid(txn, object_id, self.grid)
-        intent = self.intents[0]
-        return ObjectRecord(
+        intent, compressed = self.intents[0], self.compressed
+        if compressed is None:
+            checksums.put_grid(txn, object_id, self.grid)
+        else:
+            checksums.put_compressed(txn, object_id, self.grid, compressed.frames, compressed.plain_bytes)
+        record = ObjectRecord(
             id=object_id,
             tier=Tier.COLD,
             location_id=intent.location_id,
@@ -121,6 +128,15 @@ class Made:
             attempt=intent.attempt,
             created_ms=txn.now_ms,
         )
+        if compressed is None:
+            return record
+        return replace(
+            record,
+            length=compressed.plain_bytes,
+            encoding=PayloadEncoding.ZSTD_FRAMES,
+            stored_length=self.stored.length_bytes,
+            stored_crc32c=compressed.crc32c,
+        )
 
 
 class Recipe(ABC, Generic[R]):
@@ -130,6 +146,8 @@ class Recipe(ABC, Generic[R]):
     """Errors of `link` after which it is certain that no record names the object."""
     frees: bool = False
     """Whether more bytes end by it than it writes: then no quota keeps it."""
+    compressed: CompressedSource | None = None
+    """The compressed form that it sends; None: it sends the plain bytes."""
 
     def __init__(self, crc32c: int) -> None:
         """Choose the attempt's id. `crc32c`: of all bytes, known before they are written."""
@@ -173,7 +191,7 @@ def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
         if stored.length_bytes != description.length_bytes:
             wanted = description.length_bytes
             raise DataLoss(f"{printable(description.name)}: {stored.length_bytes} of {wanted} bytes arrived")
-        made = Made(intents, stored, recipe.verify(cold.storage, stored), recipe.crc32c)
+        made = Made(intents, stored, recipe.verify(cold.storage, stored), recipe.crc32c, recipe.compressed)
     except Exception as exc:  # a defect of ours as well: no record names the object, and work repeated must not pile up
         _give_up(metadata, intents, exc)
         raise
@@ -270,23 +288,40 @@ def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:
 
 
 def object_name(
-    segment_path: str, segment_id: SegmentId, held: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
+    segment_path: str,
+    segment_id: SegmentId,
+    held: ByteRange,
+    epoch: int,
+    attempt: AttemptId,
+    crc: int | None,
+    *,
+    is_compressed: bool = False,
 ) -> str:
     """Return the name of a cold object (design §6); never used twice.
 
-    It contains the CRC32C of all bytes, so that a copy without metadata can be verified; older objects have none.
+    It contains the CRC32C of all plain bytes, so that a copy without metadata can be verified; older objects have none.
     """
     suffix = "" if crc is None else f"-c{crc:08x}"
+    if is_compressed:
+        suffix += object_names.COMPRESSED
     return f"segments/{segment_path}/{segment_id}/chunk-{held.start:020d}-{held.end:020d}-e{epoch}-{attempt}{suffix}"
 
 
 def describe_range(
-    txn: WriteTransaction, segment_path: str, segment_id: SegmentId, held: ByteRange, attempt: AttemptId, crc: int
+    txn: WriteTransaction,
+    segment_path: str,
+    segment_id: SegmentId,
+    held: ByteRange,
+    attempt: AttemptId,
+    crc: int,
+    compressed_bytes: int | None = None,
 ) -> Description:
-    """Describe an object of one segment's bytes."""
-    name = object_name(segment_path, segment_id, held, txn.store.store_epoch, attempt, crc)
+    """Describe an object of one segment's bytes, which has so many of them when it is compressed."""
+    is_compressed = compressed_bytes is not None
+    epoch = txn.store.store_epoch
+    name = object_name(segment_path, segment_id, held, epoch, attempt, crc, is_compressed=is_compressed)
     metadata = object_metadata(txn.store, segment_path, segment_id, held, attempt, crc)
-    return Description(name, held.length_bytes, metadata, segment_id, held.start)
+    return Description(name, compressed_bytes or held.length_bytes, metadata, segment_id, held.start)
 
 
 def object_metadata(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
@@ -11,7 +11,7 @@ from tierfs.base.words.errors import DataLoss, TierfsError, Unavailable
 from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.metadata import chains, checksums, chunk_times, directories
+from tierfs.engine.metadata import chains, checksums, chunk_times, directories, policies
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -20,6 +20,7 @@ from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction
+from tierfs.tiering.compressed_source import CompressedSource, compressed
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 
@@ -51,12 +52,16 @@ class Offload:
     def _make(self, action: OffloadAction) -> dict[int, TierfsError]:
         """Make one object; return the errors of damaged chunks, by their number, if there is none for them."""
         with self._metadata.read() as txn:
-            _, places = revalidated(txn, action)
+            segment, places = revalidated(txn, action)
             sources = sources_of(txn, action, places)
-        with closing(ChunkSource(self._files, sources)) as source:
+            policy = policies.effective(txn, segment)
+        with closing(ChunkSource(self._files, sources)) as source, ExitStack() as stack:
             try:
-                recipe = OffloadRecipe(self._metadata, action, source, source.crc32c())
-                objects.make(self._metadata, self._cold, recipe)
+                crc = source.crc32c()
+                sent = compressed(source, policy)
+                if sent is not None:
+                    stack.callback(sent.close)
+                objects.make(self._metadata, self._cold, OffloadRecipe(self._metadata, action, source, crc, sent))
             except DamagedChunk as exc:
                 return self._accuser.damages(source, [(action.segment_id, place) for place in places], exc)
         return {}
@@ -89,8 +94,17 @@ class Accuser:
 class OffloadRecipe(objects.Recipe[None]):
     """Recipe for the object of one action."""
 
-    def __init__(self, metadata: MetadataStore, action: OffloadAction, source: ChunkSource, crc32c: int) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        action: OffloadAction,
+        source: ChunkSource,
+        crc32c: int,
+        sent: CompressedSource | None = None,
+    ) -> None:
+        """`sent` is the compressed form of the source, if that is stored; the caller closes both."""
         super().__init__(crc32c)
+        self.compressed = sent
         self._metadata = metadata
         self._action = action
         self._source = source
@@ -98,10 +112,12 @@ class OffloadRecipe(objects.Recipe[None]):
     def describe(self, txn: WriteTransaction) -> Description:
         segment, _ = revalidated(txn, self._action)
         path = directories.path_of(txn, segment.parent_id, segment.name)
-        return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
+        stored_bytes = None if self.compressed is None else self.compressed.length_bytes
+        held = self._action.range
+        return objects.describe_range(txn, path, segment.id, held, self.attempt, self.crc32c, stored_bytes)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        return storage.put(description.name, self._source, metadata=description.metadata)
+        return storage.put(description.name, self.compressed or self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Check the sent bytes against our checksums; the server checked those that arrived."""

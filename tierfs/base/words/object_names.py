@@ -14,15 +14,20 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest
 # Limit of an S3 key.
 MAX_BYTES = 1024
 
+# End of the names of compressed objects: the program `zstd -d` expects it.
+COMPRESSED = ".zst"
+
 # A range of one segment. A number too large for a key's 64 bits makes it no name of ours.
 CHUNK = re.compile(
     r"segments/(?P<path>.+)/(?P<segment>[0-9]{1,19})/chunk-(?P<start>0[0-9]{19})-(?P<end>0[0-9]{19})"
-    r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
+    r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8})(?P<zstd>\.zst)?)?",
     re.DOTALL,
 )
 
 # Chunks of many segments.
-PACK = re.compile(r"packs/(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})")
+PACK = re.compile(
+    r"packs/(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})(?P<zstd>\.zst)?"
+)
 
 # One part of what a distributed write says of itself.
 MANIFEST = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]{32})-(?P<part>[0-9]{6})")

@@ -120,17 +120,24 @@ class ChunkState(IntEnum):
 
 
 class PayloadEncoding(IntEnum):
-    """Layout of a segment's bytes inside the object."""
+    """Form in which the plain bytes of an object are stored."""
 
     RAW = 0
     PULSAR_BLOCK = 1
     """Between frames of 12 bytes, in blocks: the form that Pulsar writes."""
     FIRST_BLOCK = 2
     """Between frames of 4 bytes: the form of PIP-17's first version."""
+    ZSTD_FRAMES = 3
+    """Compressed in independent frames of zstd, which the checksum runs of the object place."""
+
+    @property
+    def is_ledger(self) -> bool:
+        """Whether the plain bytes are payloads of a ledger, which its rows of `entries` place."""
+        return self in (PayloadEncoding.PULSAR_BLOCK, PayloadEncoding.FIRST_BLOCK)
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes in front of each entry's payload."""
+        """Bytes in front of each entry's payload, in an object of a ledger."""
         return _FRAME_BYTES[self]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
+from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import RECORD_VERSION, ChecksumRun
@@ -39,6 +41,38 @@ def put_packed(txn: WriteTransaction, object_id: ObjectId, packed: bytes) -> Non
     for first in range(0, len(packed), RUN_BLOCKS * 4):
         run = ChecksumRun(start=first // 4 * CRC_BLOCK_BYTES, crcs=packed[first : first + RUN_BLOCKS * 4])
         put_run(txn, object_id, run)
+
+
+def put_compressed(
+    txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int], frames: FrameMap, length_bytes: int
+) -> None:
+    """Write the runs of a whole compressed object of so many plain bytes, with the places of its frames."""
+    for first in range(0, len(crcs), RUN_BLOCKS):
+        start = first * CRC_BLOCK_BYTES
+        numbers = frames.holding(ByteRange(start, min(start + RUN_BYTES, length_bytes)))
+        starts = frames.starts[numbers.start : numbers.stop + 1]
+        stored = frames.stored[numbers.start : numbers.stop + 1]
+        run = ChecksumRun(
+            start=start,
+            crcs=pack(crcs[first : first + RUN_BLOCKS]),
+            frame_start=starts[0],
+            stored_start=stored[0],
+            frame_lengths=_short([end - begin for begin, end in pairwise(starts)], ends=starts[-1] == length_bytes),
+            stored_lengths=tuple(end - begin for begin, end in pairwise(stored)),
+        )
+        put_run(txn, object_id, run)
+
+
+def _short(lengths: Sequence[int], *, ends: bool) -> tuple[int, ...]:
+    """Return one length for all frames, if only the last one is shorter, which `ends` the object; else each length."""
+    first, last = lengths[0], lengths[-1]
+    alike = set(lengths[:-1]) <= {first} and (last == first or (ends and 0 < last < first))
+    return (first,) if alike else tuple(lengths)
+
+
+def frames_of(run: ChecksumRun, length_bytes: int) -> FrameMap:
+    """Return the frames that a run of an object of so many plain bytes places."""
+    return FrameMap.of(run.frame_start, run.stored_start, run.frame_lengths, run.stored_lengths, length_bytes)
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:

@@ -248,10 +248,12 @@ class ObjectRecord(Record):
     entries_name: str = ""
     modified_ms: int = 0
     times: ByteTimes = NO_TIMES
+    stored_crc32c: int | None = None
+    cipher: int = 0
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the file or object itself; `length` excludes the frames of a ledger's entries."""
+        """Size of the file or object itself; `length` counts plain bytes."""
         return self.stored_length or self.length
 
     @property
@@ -264,7 +266,12 @@ class ObjectRecord(Record):
         require(self.tier is Tier.LOCAL or self.location_id > 0, "a cold object without a location", self.id)
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
         framed = self.stored_length > self.length and self.segment_id > 0
-        require(self.encoding is PayloadEncoding.RAW or framed, "an encoded object without a ledger", self.id)
+        require(not self.encoding.is_ledger or framed, "an encoded object without a ledger", self.id)
+        is_compressed = self.encoding is PayloadEncoding.ZSTD_FRAMES
+        ours = self.stored_length > 0 and self.tier is Tier.COLD and not self.foreign and not self.segment_id
+        require(not is_compressed or ours, "an impossible compressed object", self.id)
+        if self.cipher:
+            raise DataLoss(f"object {self.id} is encrypted, which this tierfs cannot read", remedy="upgrade tierfs")
         require(self.times.is_sound(), "impossible times of bytes", self.id)
 
 
@@ -285,6 +292,10 @@ class ChecksumRun(Record):
     start: int
     crcs: bytes
     object_id: int = 0
+    frame_start: int = 0
+    stored_start: int = 0
+    frame_lengths: tuple[int, ...] = ()
+    stored_lengths: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:

@@ -181,7 +181,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times", "stored_crc32c", "cipher", "key_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,9 @@ class ObjectRecord(_message.Message):
     ENTRIES_NAME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    STORED_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    CIPHER_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -230,7 +233,10 @@ class ObjectRecord(_message.Message):
     entries_name: str
     modified_ms: int
     times: ByteTimes
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ...) -> None: ...
+    stored_crc32c: int
+    cipher: int
+    key_id: bytes
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ..., stored_crc32c: _Optional[int] = ..., cipher: _Optional[int] = ..., key_id: _Optional[bytes] = ...) -> None: ...
 
 class ByteTimes(_message.Message):
     __slots__ = ("ends", "first_ms", "written_ms")
@@ -243,16 +249,26 @@ class ByteTimes(_message.Message):
     def __init__(self, ends: _Optional[_Iterable[int]] = ..., first_ms: _Optional[_Iterable[int]] = ..., written_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
-    __slots__ = ("version", "start", "crcs", "object_id")
+    __slots__ = ("version", "start", "crcs", "object_id", "frame_start", "stored_start", "frame_lengths", "stored_lengths", "nonces")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CRCS_FIELD_NUMBER: _ClassVar[int]
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    FRAME_START_FIELD_NUMBER: _ClassVar[int]
+    STORED_START_FIELD_NUMBER: _ClassVar[int]
+    FRAME_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    STORED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    NONCES_FIELD_NUMBER: _ClassVar[int]
     version: int
     start: int
     crcs: bytes
     object_id: int
-    def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ...) -> None: ...
+    frame_start: int
+    stored_start: int
+    frame_lengths: _containers.RepeatedScalarFieldContainer[int]
+    stored_lengths: _containers.RepeatedScalarFieldContainer[int]
+    nonces: bytes
+    def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ..., frame_start: _Optional[int] = ..., stored_start: _Optional[int] = ..., frame_lengths: _Optional[_Iterable[int]] = ..., stored_lengths: _Optional[_Iterable[int]] = ..., nonces: _Optional[bytes] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
     __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "removals")

@@ -22,7 +22,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import BUFFERS
 from tierfs.pipeline.reader.extents import Copy, Extent, PlaceConnections, ScannedStore, extents_of
 from tierfs.pipeline.reader.in_flight import StepOf
-from tierfs.pipeline.reader.task_reader import TaskReader, run_holding
+from tierfs.pipeline.reader.task_reader import LedgerRows, TaskReader, run_holding
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 
 # A gap between two extents up to this size is read along with them (a guess).
@@ -127,7 +127,7 @@ class ScanFetcher:
         self._connections = connections
         self._sources = sources
         self._sees_store = connections.sees(place)
-        self._reader = TaskReader(place, connections, self._run)
+        self._reader = TaskReader(place, connections, LedgerRows(self._run))
         self._pool = Pool(self._reader.in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:

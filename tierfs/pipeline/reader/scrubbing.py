@@ -22,7 +22,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import BUFFERS
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.in_flight import AROUND_BYTES, StepOf
-from tierfs.pipeline.reader.task_reader import WaitingReader, run_holding
+from tierfs.pipeline.reader.task_reader import LedgerRows, WaitingReader, run_holding
 from tierfs.upkeep.check.scrub.copy_reader import Checked, CopyReader, Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece
 
@@ -85,7 +85,9 @@ class CopyChecks:
         self._wanted = sorted(wanted, key=lambda copy: copy.place)
         runs = _runs_by_segment(wanted)
         self._reader = WaitingReader(
-            place, connections, lambda ledger, offset: run_holding(runs.get(ledger.segment_id, []), offset)
+            place,
+            connections,
+            LedgerRows(lambda ledger, offset: run_holding(runs.get(ledger.segment_id, []), offset)),
         )
         self._in_flight = self._reader.in_flight
         self._slots = Slots()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tierfs.base.words.errors import Unavailable
@@ -12,7 +12,7 @@ from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.task_patience import TaskPatience
-from tierfs.reading.payloads import FindRun, Payloads
+from tierfs.reading.plain_bytes import FindRows, NoRows, PlainBytes
 from tierfs.reading.verified import VerifiedReader
 
 
@@ -22,12 +22,23 @@ def run_holding(runs: Sequence[EntryRun], offset: int) -> EntryRun | None:
     return runs[index] if index >= 0 and offset < runs[index].payload_end else None
 
 
+class LedgerRows(NoRows):
+    """The rows of entries that a task brought along."""
+
+    def __init__(self, find_run: Callable[[ObjectRecord, int], EntryRun | None]) -> None:
+        self._find_run = find_run
+
+    def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
+        """See FindRows."""
+        return self._find_run(record, offset)
+
+
 class TaskReader(VerifiedReader):
     """Reads and proves for one task. Thread-safe."""
 
-    def __init__(self, place: ScannedStore, connections: PlaceConnections, find_run: FindRun) -> None:
+    def __init__(self, place: ScannedStore, connections: PlaceConnections, rows: FindRows) -> None:
         storage_of, files = partial(connections.storage, place), partial(connections.files, place)
-        super().__init__(None, storage_of, files, connections.etags(place), Payloads(find_run))
+        super().__init__(None, storage_of, files, connections.etags(place), PlainBytes(rows))
         self.in_flight = connections.in_flight(place)
         self.patience = TaskPatience()
 

@@ -66,7 +66,7 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
                     # Without an etag a repeated try could deliver another version's bytes: check at the end.
                     progress = None if attempt.etag is None else _shifted(blocks, held)
                     start, view = blocks.start + held, blocks.view[held:]
-                    etags.payloads.read_into(storage, blocks.record, start, view, attempt.etag, progress)
+                    etags.plain.read_into(storage, blocks.record, start, view, attempt.etag, progress)
             blocks.arrived(len(blocks.view))
             return attempt.etag
         except BlockDiffers:

@@ -1,0 +1,48 @@
+"""The frames of one row of checksums: which of them hold a range of plain bytes, and where they are stored. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
+
+# Plain bytes of a frame: a block of the checksums, so that a small read fetches and unpacks no more than it checks.
+FRAME_BYTES = CRC_BLOCK_BYTES
+
+# Limit of the plain bytes of a frame that is read: the memory for one of which only a part is wanted.
+MAX_FRAME_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class FrameMap:
+    """Neighbouring frames of an object. Entry i of `starts` and `stored` is where frame i starts, the last the end."""
+
+    starts: array[int]
+    """In the plain bytes of the object. Two equal ones: stored bytes between frames, as a seek table has them."""
+    stored: array[int]
+    """In the stored object."""
+
+    @classmethod
+    def of(
+        cls, start: int, stored_start: int, lengths: Sequence[int], stored_lengths: Sequence[int], end: int
+    ) -> FrameMap:
+        """Return the frames of a row; `lengths` is one for each, or one for all of which the last ends at `end`."""
+        count = len(stored_lengths)
+        if len(lengths) == 1:
+            starts = array("Q", (min(start + lengths[0] * index, end) for index in range(count + 1)))
+        else:
+            starts = array("Q", accumulate(lengths, initial=start))
+        return cls(starts, array("Q", accumulate(stored_lengths, initial=stored_start)))
+
+    @property
+    def plain(self) -> ByteRange:
+        """The plain bytes that the frames hold."""
+        return ByteRange(self.starts[0], self.starts[-1])
+
+    def holding(self, wanted: ByteRange) -> range:
+        """Return the numbers of the frames that hold plain bytes, which are inside the map and not empty."""
+        return range(bisect_right(self.starts, wanted.start) - 1, bisect_left(self.starts, wanted.end))

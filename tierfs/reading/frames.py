@@ -1,0 +1,138 @@
+"""Plain bytes of a compressed object, unpacked frame by frame as the stored ones arrive."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.types import MIB, ByteRange
+from tierfs.engine.frames import zstd
+from tierfs.engine.frames.frame_map import FrameMap
+
+log = logging.getLogger(__name__)
+
+# Plain bytes that are unpacked in one call, and shown to their readers while they are hot in the processor's cache.
+_STEP_BYTES = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory for stored bytes: of its own, or the end of the memory for the plain ones."""
+
+    view: memoryview
+    origin: int
+    """Offset of its first byte in the stored object."""
+    gap_bytes: int = -1
+    """Plain bytes in front of it in their memory; below 0: it has its own."""
+
+    def limit(self, arrived: int, plain_bytes: int) -> int:
+        """Return up to where plain bytes may be written, with so many stored ones arrived."""
+        # A storage that tries again receives all of them once more, and plain bytes that were shown must not change.
+        return plain_bytes if self.gap_bytes < 0 or arrived == len(self.view) else self.gap_bytes
+
+    def bytes(self, held: ByteRange, plain_end: int) -> memoryview:
+        """Return stored bytes, in memory that writing plain ones up to `plain_end` does not touch."""
+        stored = held.of(self.view, self.origin)
+        overlaps = 0 <= self.gap_bytes < plain_end - (held.start - self.origin)
+        return memoryview(bytes(stored)) if overlaps else stored
+
+
+class FrameShare:
+    """The wanted plain bytes in neighbouring frames of one row, unpacked as they arrive."""
+
+    __slots__ = ("_end", "_frames", "_index", "_stop", "_wanted", "begin", "finish")
+
+    def __init__(self, frames: FrameMap, wanted: ByteRange, numbers: range | None = None) -> None:
+        """`wanted` is a range of the object inside the frames, not empty. `numbers`: only that part of it in these."""
+        self._frames = frames
+        numbers = frames.holding(wanted) if numbers is None else numbers
+        self._wanted = wanted.intersect(ByteRange(frames.starts[numbers.start], frames.starts[numbers.stop]))
+        self._index, self._stop = numbers.start, numbers.stop
+        self.begin = frames.stored[self._index]
+        """Offset of the first byte in the stored object."""
+        self.finish = frames.stored[self._stop]
+
+    @property
+    def length_bytes(self) -> int:
+        """Number of the wanted plain bytes."""
+        return self._wanted.length_bytes
+
+    @property
+    def taken(self) -> bool:
+        """Whether all of it was unpacked."""
+        return self._index == self._stop
+
+    def cut(self, most_stored_bytes: int) -> list[FrameShare]:
+        """Return it in parts of at most so many stored bytes, or of one frame each."""
+        parts: list[FrameShare] = []
+        first = self._index
+        for index in range(first + 1, self._stop + 1):
+            if index == self._stop or self._frames.stored[index + 1] - self._frames.stored[first] > most_stored_bytes:
+                parts.append(FrameShare(self._frames, self._wanted, range(first, index)))
+                first = index
+        return parts
+
+    def spoils(self, gap_bytes: int, origin: int, done: int) -> bool:
+        """Return whether unpacking into the memory of the stored bytes would overwrite some before their turn.
+
+        They start `gap_bytes` after the plain ones, with the byte at `origin`; `done` plain ones precede the share's.
+        """
+        frames, wanted = self._frames, self._wanted
+        for index in range(self._index, self._stop):
+            written = done + max(0, frames.starts[index] - wanted.start)
+            if written > gap_bytes + frames.stored[index] - origin:
+                return True
+        return False
+
+    def take(self, scratch: Scratch, arrived: int, view: memoryview, done: int) -> int:
+        """Unpack arrived frames to `view` from `done` on, about a MiB; return the filled length of `view`."""
+        starts, stored = self._frames.starts, self._frames.stored
+        arrived_end, limit = scratch.origin + arrived, scratch.limit(arrived, len(view))
+        first = self._skip_tables(arrived_end)
+        index, end = first, done
+        while index < self._stop and stored[index + 1] <= arrived_end and end - done < _STEP_BYTES:
+            held = ByteRange(starts[index], starts[index + 1])
+            part = held.intersect(self._wanted)
+            is_whole = part == held and bool(held)
+            if end + part.length_bytes > limit or (index > first and not is_whole):
+                break
+            end, index = end + part.length_bytes, index + 1
+            if not is_whole:
+                break
+        if index > first:
+            packed = ByteRange(stored[first], stored[index])
+            self._unpack(range(first, index), scratch.bytes(packed, end), view[done:end])
+            self._index = index
+        return end
+
+    def _skip_tables(self, arrived_end: int) -> int:
+        """Pass arrived bytes between frames; return the number of the next frame."""
+        starts, stored, index = self._frames.starts, self._frames.stored, self._index
+        while index < self._stop and starts[index] == starts[index + 1] and stored[index + 1] <= arrived_end:
+            index += 1
+        self._index = index
+        return index
+
+    def _unpack(self, numbers: range, packed: memoryview, view: memoryview) -> None:
+        """Unpack whole frames, or the wanted part of one."""
+        starts, stored = self._frames.starts, self._frames.stored
+        held = ByteRange(starts[numbers.start], starts[numbers.stop])
+        part = held.intersect(self._wanted)
+        try:
+            if part == held:
+                zstd.decompress_into(packed, view)
+            else:
+                whole = memoryview(bytearray(held.length_bytes))
+                zstd.decompress_into(packed, whole)
+                view[:] = part.of(whole, held.start)
+        except DataLoss as exc:
+            if len(numbers) > 1:  # the others may be right
+                for number in numbers:
+                    stored_one = ByteRange(stored[number], stored[number + 1]).of(packed, stored[numbers.start])
+                    plain = ByteRange(starts[number], starts[number + 1]).of(view, held.start)
+                    self._unpack(range(number, number + 1), stored_one, plain)
+                return
+            # The checksums of the plain bytes decide: zeros differ from them, and the reader tries again, or accuses.
+            log.info("the frame of bytes %d to %d cannot be unpacked: %s", held.start, held.end, exc)
+            view[:] = bytes(len(view))

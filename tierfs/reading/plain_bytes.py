@@ -1,0 +1,307 @@
+"""The one place between storage and reader: ranges of an object's plain bytes become ranges of the stored ones.
+
+The reader sees an object of plain bytes only: ranges, checksums and caches use offsets in it. Plain bytes of a ledger
+lie between frames (payloads.py), those of a compressed object are in frames of zstd (frames.py). Rows of the metadata
+locate them in the stored object; nothing is parsed. The rows used last are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.names import printable
+from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
+from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.engine.frames.frame_map import FrameMap
+from tierfs.engine.metadata import checksums, entries
+from tierfs.engine.metadata.ledger_records import EntryRun
+from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.reading.frames import FrameShare, Scratch
+from tierfs.reading.payloads import PayloadRun, PayloadShare
+
+# Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries.
+_KEPT_RUNS = 256
+
+# Of 256 frames, 4 KiB each: 4 MiB of memory for 32 GiB of plain bytes.
+_KEPT_MAPS = 1024
+
+# A gap in the stored object, such as the padding of a block, up to which one request is cheaper (a guess).
+_WORTH_A_REQUEST_BYTES = MIB
+
+# Limit of one request to a ledger's object: entries of a few bytes are mostly frames.
+_MOST_SCRATCH_BYTES = 16 * MIB
+
+# Limit of one request for frames that do not fit into the memory of their plain bytes, as they do not shrink.
+_MOST_OWN_SCRATCH_BYTES = MIB
+
+
+class FindRows(Protocol):
+    """Finds the rows that locate plain bytes."""
+
+    def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
+        """Return the row that holds a payload byte of a ledger, by its object and the byte's offset in the segment."""
+        ...
+
+    def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
+        """Return the frames of the row that holds a plain byte of a compressed object."""
+        ...
+
+
+class StoreRows:
+    """Rows of a store's metadata."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
+        """See FindRows."""
+        with self._metadata.read() as txn:
+            return entries.run_holding(txn, SegmentId(record.segment_id), offset)
+
+    def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
+        """See FindRows."""
+        with self._metadata.read() as txn:
+            run = checksums.run_at(txn, record.id, offset)
+        return None if run is None else checksums.frames_of(run, record.length)
+
+
+class NoRows:
+    """Of a reader of plain objects only."""
+
+    def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
+        """See FindRows."""
+        return None
+
+    def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
+        """See FindRows."""
+        return None
+
+
+class PlainBytes:
+    """The positions of plain bytes as one process knows them. Thread-safe."""
+
+    def __init__(self, rows: FindRows) -> None:
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._runs: dict[int, OrderedDict[int, PayloadRun]] = {}
+        self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._maps: OrderedDict[tuple[ObjectId, int], FrameMap] = OrderedDict()
+        self._scratch = threading.local()
+
+    def read_into(
+        self,
+        storage: ChunkStorage,
+        record: ObjectRecord,
+        offset: int,
+        view: memoryview,
+        if_match: str | None,
+        progress: OnReceived | None,
+    ) -> None:
+        """Fill `view` with an object's plain bytes from `offset`; see ChunkStorage.read_into.
+
+        Frames that cannot be unpacked are zeros: the caller compares the checksums. Raises DataLoss if the positions of
+        the wanted bytes are unknown.
+        """
+        if record.encoding is PayloadEncoding.RAW:
+            storage.read_into(record.name, offset, view, if_match=if_match, progress=progress)
+        elif record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            self._read_frames(storage, record, offset, view, if_match, progress)
+        else:
+            done = 0
+            for request in _requests(self._payload_shares(record, offset, len(view))):
+                done = self._get_payloads(storage, record, request, view, done, if_match, progress)
+
+    def frame_shares(self, record: ObjectRecord, wanted: ByteRange) -> Iterator[FrameShare]:
+        """Yield the shares of the rows in plain bytes of a compressed object, in order. Raises DataLoss."""
+        at = wanted.start
+        while at < wanted.end:
+            frames = self._frames(record, at)
+            if frames is None or not frames.plain.contains(ByteRange(at, at + 1)):
+                raise DataLoss(
+                    f"{printable(record.name)}: the frame of the byte at {at} is unknown",
+                    remedy="run: tierfs check --repair",
+                )
+            end = min(wanted.end, frames.plain.end)
+            yield FrameShare(frames, ByteRange(at, end))
+            at = end
+
+    def knows_frames(self, record: ObjectRecord, offset: int) -> bool:
+        """Return whether the frames of a plain byte are known without a look at the metadata."""
+        return (record.id, offset // checksums.RUN_BYTES) in self._maps
+
+    def _read_frames(
+        self,
+        storage: ChunkStorage,
+        record: ObjectRecord,
+        offset: int,
+        view: memoryview,
+        if_match: str | None,
+        progress: OnReceived | None,
+    ) -> None:
+        shares = list(self.frame_shares(record, ByteRange(offset, offset + len(view))))
+        start = 0
+        for request, scratch in _frame_requests(shares, view):
+            end = start + sum(share.length_bytes for share in request)
+            unpacker = _Unpacker(request, scratch, view[start:end], start, progress)
+            # Without an etag a retry may read another version: unpack the bytes only when all have arrived.
+            taken = None if if_match is None else unpacker.arrived
+            storage.read_into(record.name, scratch.origin, scratch.view, if_match=if_match, progress=taken)
+            unpacker.arrived(len(scratch.view))
+            start = end
+
+    def _get_payloads(
+        self,
+        storage: ChunkStorage,
+        record: ObjectRecord,
+        request: list[PayloadShare],
+        view: memoryview,
+        done: int,
+        if_match: str | None,
+        progress: OnReceived | None,
+    ) -> int:
+        """Send one request for the shares of neighbouring runs; return the filled length of `view`."""
+        origin = request[0].begin
+        scratch = self._memory(request[-1].finish - origin)
+        waiting = deque(request)
+
+        def arrived(received: int) -> None:
+            nonlocal done
+            while waiting:
+                done = waiting[0].take(scratch, origin, received, view, done)
+                if not waiting[0].taken:
+                    break
+                waiting.popleft()
+            if progress is not None:
+                progress(done)
+
+        # Without an etag a retry may read another version: take the bytes only when all have arrived.
+        taken = None if if_match is None else arrived
+        storage.read_into(record.name, origin, scratch, if_match=if_match, progress=taken)
+        arrived(len(scratch))
+        return done
+
+    def _memory(self, size_bytes: int) -> memoryview:
+        """Return memory of this thread, reused because the first touch of fresh memory is expensive."""
+        held: bytearray | None = getattr(self._scratch, "memory", None)
+        if held is None or len(held) < size_bytes:
+            held = self._scratch.memory = bytearray(size_bytes)
+        return memoryview(held)[:size_bytes]
+
+    def _payload_shares(self, record: ObjectRecord, offset: int, size_bytes: int) -> Iterator[PayloadShare]:
+        """Yield the shares of the runs in payload bytes [offset, offset + size) of an object, in order."""
+        at = record.payload_start + offset
+        end = at + size_bytes
+        while at < end:
+            run = self._run(record, at)
+            if run is None:
+                raise DataLoss(
+                    f"{printable(record.name)}: the position of the payload at {at} is unknown",
+                    remedy="run: tierfs check --repair",
+                )
+            yield PayloadShare(run, ByteRange(at, min(end, run.payload_end)), record.encoding.frame_bytes)
+            at = run.payload_end
+
+    def _run(self, record: ObjectRecord, offset: int) -> PayloadRun | None:
+        """Return the run that holds a payload byte of the ledger; None if its place in the object is unknown."""
+        with self._lock:
+            kept = self._runs.get(record.id)
+            for run in reversed(kept.values()) if kept else ():
+                if run.payload_start <= offset < run.payload_end:
+                    return run
+        row = self._rows.entries(record, offset)
+        return self._keep(record.id, PayloadRun.of(row)) if row is not None and row.stored_offset else None
+
+    def _keep(self, object_id: ObjectId, run: PayloadRun) -> PayloadRun:
+        # By object: a ledger offloaded again has another one, whose entries may be placed differently.
+        with self._lock:
+            self._runs.setdefault(object_id, OrderedDict())[run.first_entry_id] = run
+            self._order[object_id, run.first_entry_id] = None
+            while len(self._order) > _KEPT_RUNS:
+                (oldest, first), _ = self._order.popitem(last=False)
+                del self._runs[oldest][first]
+                if not self._runs[oldest]:
+                    del self._runs[oldest]
+        return run
+
+    def _frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
+        """Return the frames of the row that holds a plain byte."""
+        key = (record.id, offset // checksums.RUN_BYTES)
+        with self._lock:
+            frames = self._maps.get(key)
+            if frames is not None:
+                self._maps.move_to_end(key)
+                return frames
+        frames = self._rows.frames(record, offset)
+        if frames is not None:
+            with self._lock:
+                self._maps[key] = frames
+                if len(self._maps) > _KEPT_MAPS:
+                    self._maps.popitem(last=False)
+        return frames
+
+
+def _requests(shares: Iterator[PayloadShare]) -> Iterator[list[PayloadShare]]:
+    """Yield groups of shares to request together."""
+    request: list[PayloadShare] = []
+    for share in shares:
+        if request and (
+            share.begin - request[-1].finish > _WORTH_A_REQUEST_BYTES
+            or share.finish - request[0].begin > _MOST_SCRATCH_BYTES
+        ):
+            yield request
+            request = []
+        request.append(share)
+    if request:
+        yield request
+
+
+class _Unpacker:
+    """Unpacks the shares of one request as its bytes arrive."""
+
+    def __init__(
+        self, shares: Iterable[FrameShare], scratch: Scratch, view: memoryview, before: int, progress: OnReceived | None
+    ) -> None:
+        """`view` is for the shares' plain bytes, of which `before` precede them in what `progress` counts."""
+        self._waiting = deque(shares)
+        self._scratch = scratch
+        self._view = view
+        self._before = before
+        self._progress = progress
+        self._done = 0
+
+    def arrived(self, received: int) -> None:
+        """Unpack the frames that are complete with so many stored bytes, and tell of each step."""
+        while self._waiting:
+            share, before = self._waiting[0], self._done
+            self._done = share.take(self._scratch, received, self._view, before)
+            if share.taken:
+                self._waiting.popleft()
+            elif self._done == before:
+                break
+            if self._progress is not None and self._done > before:
+                self._progress(self._before + self._done)
+
+
+def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[tuple[Sequence[FrameShare], Scratch]]:
+    """Yield groups of shares to request together, and memory for their stored bytes.
+
+    Frames are received into the end of `view`: no reader's memory is outside of the budget. Only if they shrink too
+    little for that, which `auto` excludes, they take a request and some memory for each MiB.
+    """
+    origin, stored_bytes = shares[0].begin, shares[-1].finish - shares[0].begin
+    gap, done = len(view) - stored_bytes, 0
+    fits = gap >= 0
+    for share in shares:
+        fits = fits and not share.spoils(gap, origin, done)
+        done += share.length_bytes
+    if fits:
+        yield shares, Scratch(view[gap:], origin, gap)
+        return
+    for share in shares:
+        for part in share.cut(_MOST_OWN_SCRATCH_BYTES):
+            yield (part,), Scratch(memoryview(bytearray(part.finish - part.begin)), part.begin)
