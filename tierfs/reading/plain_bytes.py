@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tierfs.base.words.errors import DataLoss
@@ -130,9 +131,19 @@ class PlainBytes:
             yield FrameShare(frames, ByteRange(at, end))
             at = end
 
-    def knows_frames(self, record: ObjectRecord, offset: int) -> bool:
-        """Return whether the frames of a plain byte are known without a look at the metadata."""
-        return (record.id, offset // checksums.RUN_BYTES) in self._maps
+    def small_request(self, record: ObjectRecord, offset: int, view: memoryview) -> SmallRequest | None:
+        """Return the one request that fills a small `view` with plain bytes; None for a ledger's object.
+
+        For the loop: it takes memory of its own for the stored bytes, and perhaps a look at the metadata. Raises as
+        `read_into`.
+        """
+        if record.encoding is PayloadEncoding.RAW:
+            return SmallRequest(offset, view, None)
+        if record.encoding.is_ledger:
+            return None
+        shares = list(self.frame_shares(record, ByteRange(offset, offset + len(view))))
+        scratch = Scratch(memoryview(bytearray(shares[-1].finish - shares[0].begin)), shares[0].begin)
+        return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, 0, None))
 
     def _read_frames(
         self,
@@ -258,6 +269,22 @@ def _requests(shares: Iterator[PayloadShare]) -> Iterator[list[PayloadShare]]:
         request.append(share)
     if request:
         yield request
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRequest:
+    """One request for the stored form of some plain bytes."""
+
+    offset: int
+    """Of the first byte in the stored object."""
+    view: memoryview
+    """Memory for what arrives."""
+    unpacker: _Unpacker | None
+
+    def finish(self) -> None:
+        """Fill the memory for the plain bytes, after all stored ones arrived."""
+        if self.unpacker is not None:
+            self.unpacker.arrived(len(self.view))
 
 
 class _Unpacker:

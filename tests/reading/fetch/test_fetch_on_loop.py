@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import ReadSettings
 from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import Closed, Unavailable
-from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, LocationId
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl
+from tierfs.engine.metadata import chains, checksums
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.reader import StoreReader
 
@@ -43,6 +45,10 @@ class RangedStorage(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.url: RangeUrl | None = None
+        self.stored = b""
+        """Of the only chunk."""
+        self.places: list[ByteRange] = [ByteRange(start, start + BLOCK) for start in range(0, len(DATA), BLOCK)]
+        """Where its blocks are stored."""
         self.reads: list[tuple[int, int]] = []
         """Offset and length of each read of a chunk."""
         self.damages: deque[int] = deque()
@@ -98,9 +104,15 @@ async def serve(nursery: trio.Nursery, storage: RangedStorage, *scripts: Script)
 
 def good(storage: RangedStorage, first: int, count: int = 1) -> tuple[bytes, bytes]:
     """Head and body of the right answer."""
-    start, body = first * BLOCK, blocks(first, count)
+    start, end = storage.places[first].start, storage.places[first + count - 1].end
+    body = storage.stored[start:end]
     answer = head(start, len(body), etag=f'"{storage.etag}"')
     return answer, body
+
+
+def place(storage: RangedStorage, first: int) -> tuple[int, int]:
+    """Offset and length of a block in the stored object."""
+    return storage.places[first].start, storage.places[first].length_bytes
 
 
 async def all_ended(reader: StoreReader) -> None:
@@ -132,12 +144,27 @@ def storage() -> Iterator[RangedStorage]:
     storage.gate.set()
 
 
-@pytest.fixture
-def store(tmp_path: Path, storage: RangedStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
+@pytest.fixture(params=["off", "zstd"])
+def store(tmp_path: Path, storage: RangedStorage, request: pytest.FixtureRequest) -> Iterator[TestStore]:
+    """Of one chunk, stored as it is or compressed: what is asked for differs, and nothing else."""
+    policy = POLICY | {"compression": request.param}
+    with open_test_store(tmp_path / "store", policy=policy, cold=storage) as opened:
         opened.append("s", DATA, seal=True)
         opened.offload("s")
         opened.evict("s")
+        with opened.metadata.read() as txn:
+            (chunk,) = chains.chunks(txn, opened.segment("s").id, Tier.COLD)
+            record = chains.object_of(txn, chunk)
+            (run,) = checksums.runs(txn, record.id)
+        if record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            stored = checksums.frames_of(run, record.length).stored
+            storage.places = [ByteRange(start, end) for start, end in pairwise(stored)]
+        whole = bytearray(record.stored_bytes)
+        storage.read_into(record.name, 0, memoryview(whole))
+        storage.stored = bytes(whole)
+        storage.reads.clear()
+        while storage.entered.acquire(blocking=False):
+            continue
         yield opened
 
 
@@ -184,14 +211,15 @@ async def test_the_first_read_is_a_threads_and_the_next_ones_are_the_loops(
     server = await serve(nursery, storage, (REQUEST, *good(storage, 3), REQUEST, *good(storage, 1), AWAIT_CLOSE))
     async with reader_of(bench) as reader:
         assert await read(reader, bench, 6) == blocks(6)
-        assert (storage.reads, server.requests) == ([(6 * BLOCK, BLOCK)], [])
+        assert (storage.reads, server.requests) == ([place(storage, 6)], [])
         assert await read(reader, bench, 3) == blocks(3)
         assert await read(reader, bench, 1) == blocks(1)
         assert (len(storage.reads), server.served_by) == (1, [0, 0])
         assert await read(reader, bench, 3) == blocks(3)  # from memory
         await all_ended(reader)
     assert counted(metrics, 'tierfs_storage_requests_total{tier="cold",verb="read"} 2.0')
-    assert counted(metrics, f'tierfs_storage_bytes_total{{tier="cold",verb="read"}} {2.0 * BLOCK}')
+    total_bytes = float(place(storage, 3)[1] + place(storage, 1)[1])
+    assert counted(metrics, f'tierfs_storage_bytes_total{{tier="cold",verb="read"}} {total_bytes}')
     assert counted(metrics, 'tierfs_storage_request_seconds_count{tier="cold",verb="read"} 2.0')
     await server.closed[0].wait()
 
@@ -208,7 +236,7 @@ async def test_a_get_that_fails_on_the_loop_is_repeated_by_a_thread(
     answer, body = good(storage, 3)
     script: Script = {
         "refused": (REQUEST, REFUSED),
-        "other version": (REQUEST, head(3 * BLOCK, BLOCK, etag='"other"'), bytes(BLOCK)),
+        "other version": (REQUEST, head(*place(storage, 3), etag='"other"'), bytes(storage.places[3].length_bytes)),
         "half a body": (REQUEST, answer, bytes(BLOCK // 2)),
         "a flipped bit": (REQUEST, answer, bytes([body[0] ^ 1]) + body[1:], REQUEST, *good(storage, 1)),
         "garbage": (REQUEST, body),
@@ -220,7 +248,7 @@ async def test_a_get_that_fails_on_the_loop_is_repeated_by_a_thread(
         if way == "nobody listens":
             storage.url = RangeUrl("http://127.0.0.1:1", "/")
         assert await read(reader, bench, 3) == blocks(3)
-        assert storage.reads == [(6 * BLOCK, BLOCK), (3 * BLOCK, BLOCK)]
+        assert storage.reads == [place(storage, 6), place(storage, 3)]
         if way != "nobody listens":
             assert await read(reader, bench, 1) == blocks(1)
             assert (len(storage.reads), server.served_by) == (2, [0, int(way != "a flipped bit")])

@@ -256,6 +256,10 @@ class ObjectRecord(Record):
         """Size of the file or object itself; `length` counts plain bytes."""
         return self.stored_length or self.length
 
+    def in_storage(self, plain_bytes: int) -> int:
+        """Return about how many stored bytes so many plain ones take: their share of all."""
+        return plain_bytes if not self.stored_length else -(-plain_bytes * self.stored_length // self.length)
+
     @property
     def written_by_ms(self) -> int:
         """A time by which every byte of a cold object had been appended."""

@@ -11,7 +11,7 @@ import trio
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.errors import Closed, TierfsError, Unavailable, unexpected
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import MIB, ByteRange, LocationId, PayloadEncoding
+from tierfs.base.words.types import MIB, ByteRange, LocationId
 from tierfs.engine.chunkstore.http.on_loop import LoopGets, StartedGet
 from tierfs.engine.chunkstore.link import Links
 from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrls
@@ -22,6 +22,7 @@ from tierfs.reading.fetch.hedge import HedgePolicy
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.fetch.span import BrokenOff, Span, Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
+from tierfs.reading.plain_bytes import SmallRequest
 
 if TYPE_CHECKING:
     from tierfs.base.words.types import Payer
@@ -180,22 +181,30 @@ class Fetcher:
         transfer, storage = span.transfers[0], self._range_urls.get(span.record.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
-        if span.record.encoding is not PayloadEncoding.RAW:
-            return False  # its payloads lie between frames
         if self._cache is not None and self._cache.holds(span.record.id, span.start):
             return False  # not in the kernel's memory: a thread has to wait for the disk
         url = storage.range_url(span.record.name)
-        if url is None or not transfer.own():
+        request = None if url is None else self._small_request(transfer)
+        if url is None or request is None or not transfer.own():
             return False
         transfer.clock_started()
         transfer.etag = etag = self._etags.of(span.record)
         began_s = trio.current_time()
-        started = self._gets.begin(url, span.start, transfer.view, etag)
-        self._nursery.start_soon(self._get_on_loop, transfer, started, began_s)
+        started = self._gets.begin(url, request.offset, request.view, etag)
+        self._nursery.start_soon(self._get_on_loop, transfer, request, started, began_s)
         self._spans.pool.prepare(len(transfer.view))  # while the server works
         return True
 
-    async def _get_on_loop(self, transfer: Transfer, started: StartedGet, began_s: float) -> None:
+    def _small_request(self, transfer: Transfer) -> SmallRequest | None:
+        """Return the request for a transfer; None if a thread has to make it."""
+        try:
+            return self._etags.plain.small_request(transfer.span.record, transfer.span.start, transfer.view)
+        except TierfsError:
+            return None  # as the thread will report
+
+    async def _get_on_loop(
+        self, transfer: Transfer, request: SmallRequest, started: StartedGet, began_s: float
+    ) -> None:
         """Receive on the loop; hand over to a thread if that fails."""
         try:
             done = await self._gets.finish(started)
@@ -207,15 +216,15 @@ class Fetcher:
             link = self._links.get(transfer.span.record.location_id)
             if link is not None:
                 link.answered(seconds)
-            self._take_in(transfer, seconds)
+            self._take_in(transfer, request, seconds)
         else:
             self._queue.hand_over(transfer)
 
-    def _take_in(self, transfer: Transfer, seconds: float) -> None:
+    def _take_in(self, transfer: Transfer, request: SmallRequest, seconds: float) -> None:
         """Check bytes fetched on the loop; hand over to a thread if they are damaged."""
-        length_bytes = len(transfer.view)
         try:
-            transfer.arrived(length_bytes)
+            request.finish()
+            transfer.arrived(len(transfer.view))
         except BlockDiffers:
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
             self._queue.hand_over(transfer)
@@ -223,7 +232,7 @@ class Fetcher:
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
             return
-        self._count_get(length_bytes, seconds)
+        self._count_get(len(request.view), seconds)
         if self._keep(transfer):
             transfer.span.wake()
         else:

@@ -131,7 +131,7 @@ class FetchGate:
         self._pending.pop(id(transfer.span), None)
         payer, transfer.payer = transfer.payer, None
         if payer is not None:
-            fetched = max(0, transfer.filled - transfer.cached_bytes)
+            fetched = transfer.span.record.in_storage(max(0, transfer.filled - transfer.cached_bytes))
             self._charge(payer, fetched - transfer.charged_bytes, 0)
 
     def holds(self, uid: int) -> bool:
@@ -193,7 +193,7 @@ class FetchGate:
 
     def _grant(self, span: Span, payer: Payer) -> None:
         transfer = span.transfers[0]
-        transfer.payer, transfer.charged_bytes = payer, span.end - span.start
+        transfer.payer, transfer.charged_bytes = payer, span.record.in_storage(span.end - span.start)
         self._charge(payer, transfer.charged_bytes, 1)
 
     def _charge(self, payer: Payer, length_bytes: int, requests: int) -> None:
