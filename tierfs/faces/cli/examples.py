@@ -190,7 +190,6 @@ tierfs evict logs --keep 10GiB
 """,
     "consolidate": """
 tierfs consolidate logs
-tierfs consolidate --compress logs    # after: tierfs config logs compression=auto
 """,
     "warmup": """
 tierfs warmup logs/2026-11-25
