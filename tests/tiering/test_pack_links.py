@@ -17,7 +17,8 @@ from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
-from tierfs.tiering.packs.format import PackEntry, PackLinks
+from tierfs.tiering.packs.format import PackEntry
+from tierfs.tiering.packs.links import PackLinks
 
 PACK = ObjectRecord(
     id=ObjectId(1000), tier=Tier.COLD, location_id=LocationId(1), name="packs/1", length=1 << 20, etag="etag"

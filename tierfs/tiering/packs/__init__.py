@@ -1,6 +1,6 @@
 """Share one cold object between chunks of many segments.
 
-`format` is the form of a pack: payloads, the index that names them, and a trailer; it links them in the database.
+`format` is the form of a pack: payloads, the index that names them, and a trailer; `links` links them in the database.
 `packing` makes one of small complete chunks, `repack` one of those that are still alive in a pack that is mostly dead;
 `append_pool` makes one of appends that wait for it.
 """

@@ -50,7 +50,8 @@ from tierfs.engine.segments.ownership import StaleBase
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import append_ends
-from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
+from tierfs.tiering.packs.format import PackEntry, PackIndex, index_and_trailer, pack_name
+from tierfs.tiering.packs.links import PackLinks
 
 log = logging.getLogger(__name__)
 

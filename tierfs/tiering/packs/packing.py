@@ -34,7 +34,8 @@ from tierfs.tiering.candidates import OffloadAction, PackAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, sources_of, times_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
+from tierfs.tiering.packs.format import PackEntry, PackIndex, index_and_trailer, pack_name
+from tierfs.tiering.packs.links import PackLinks
 
 T = TypeVar("T")
 

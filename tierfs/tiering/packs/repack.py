@@ -35,11 +35,11 @@ from tierfs.tiering.packs.format import (
     PACKS_PREFIX,
     PackEntry,
     PackIndex,
-    PackLinks,
     index_and_trailer,
     pack_name,
     read_index,
 )
+from tierfs.tiering.packs.links import PackLinks
 
 # Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
 _ROWS = 2000
