@@ -30,6 +30,7 @@ from tierfs.engine.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.engine.segments import create
 from tierfs.engine.segments.active_chunk import ChunkDescriptors
 from tierfs.engine.segments.engine import Engine
+from tierfs.reading.plain_bytes import PlainBytes, StoreRows
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.tiering.garbage.clocks import ClockCheck
 from tierfs.tiering.garbage.collect import Collected, Collector
@@ -183,14 +184,14 @@ class TestStore:
                 for chunk in chains.chunks(txn, segment.id, where)
                 if not chunk.lost
             ]
-        out = bytearray(segment.length)
+        out, plain = bytearray(segment.length), PlainBytes(StoreRows(self.metadata))
         for chunk, holder, where in placed:
             buffer = bytearray(chunk.length)
             if where is Tier.LOCAL:
                 data = (self.files.root / holder.name).read_bytes()
                 buffer[:] = data[chunk.object_offset : chunk.object_offset + chunk.length]
             else:
-                self.cold.read_into(holder.name, chunk.object_offset, memoryview(buffer))
+                plain.read_into(self.cold, holder, chunk.object_offset, memoryview(buffer), None, None)
             out[chunk.start_offset : chunk.end_offset] = buffer
         return bytes(out)
 

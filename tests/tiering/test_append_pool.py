@@ -170,15 +170,24 @@ def test_a_pool_is_one_pack_and_one_entry(
         ([5, 4, 6, 1], 3),
         ([11, 1], 1),
         ([10, 0], 1),
+        ([3, -3, 3], [0, 2]),
+        ([-3, 3, -3, 3, -6, -1], [0, 2, 4]),
     ],
 )
-def test_a_pool_takes_calls_until_it_is_full(store: TestStore, sizes: list[int], taken: int) -> None:
+def test_a_pool_takes_calls_until_it_is_full(store: TestStore, sizes: list[int], taken: int | list[int]) -> None:
+    """A size below 0 is that of an append to a segment that is to be compressed: in a pool of those."""
+    with store.metadata.write() as txn:
+        policies.put(txn, directories.make_directories(txn, ("zstd",)), {"compression": "zstd"})
     pool = AppendPool(store.metadata, store.engine._tools.descriptors, replace(AT_ONCE, pool_bytes=10), store.cold_tier)
-    calls = [AppendCall(store.engine.open_writer(f"s{n}"), memoryview(bytes(size))) for n, size in enumerate(sizes)]
+    names = [f"zstd/s{number}" if size < 0 else f"s{number}" for number, size in enumerate(sizes)]
+    writers = [store.engine.open_writer(name) for name in names]
+    calls = [AppendCall(writer, memoryview(bytes(abs(size)))) for writer, size in zip(writers, sizes, strict=True)]
     pool._enqueue(calls)
-    assert pool._take() == calls[:taken]
-    assert pool._queue == calls[taken:]
-    assert pool._queued_bytes == sum(sizes[taken:])
+    chosen = taken if isinstance(taken, list) else [*range(taken)]
+    left = [number for number in range(len(sizes)) if number not in chosen]
+    assert pool._take() == [calls[number] for number in chosen]
+    assert pool._queue == [calls[number] for number in left]
+    assert pool._queued_bytes == sum(abs(sizes[number]) for number in left)
 
 
 def test_a_pool_names_no_more_than_a_reader_of_packs_accepts(

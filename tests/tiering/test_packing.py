@@ -186,6 +186,7 @@ def pack_of(store: TestStore) -> ObjectRecord:
     return record
 
 
+@pytest.mark.parametrize("policy", [POLICY, POLICY | {"compression": "zstd"}], ids=["plain", "compressed"])
 def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first commit drops the intent, so that nobody takes a pack that has chunks for a dead upload's."""
     data = fill(store, 6)

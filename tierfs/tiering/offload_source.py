@@ -114,7 +114,7 @@ class ChunkSource:
         return self._tail_start + len(self._tail)
 
     def add_tail(self, data: Buffer) -> None:
-        """Append bytes after those of the files; call it before any read."""
+        """Append bytes after those of the files; call it before any read of them."""
         self._tail = memoryview(data)
 
     def chunk_crcs(self) -> list[Stretch]:

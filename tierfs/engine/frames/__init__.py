@@ -2,7 +2,7 @@
 
 A compressed object is a sequence of *frames*, each independent of the others, and a *seek table* with the size of each:
 the published seekable format of zstd, whose tools unpack it. `zstd` is the one door to the library, `seek_table` has
-the bytes of the table.
+the bytes of the table, `skipped` those of a frame for what is no content.
 
 All input is hostile. Readers are strict: DataLoss is the answer to everything that no writer of tierfs makes.
 """

@@ -82,7 +82,8 @@ class SegmentWriter:
         self._ack = ack
         self._lock = threading.Lock()
         self._segment = segment
-        self._policy = policy
+        self.policy = policy
+        """That of its segment when the writer was opened, or moved there."""
         self._is_stale = False
         self._chunk: ActiveChunk | None = None
         self._write_to(segment, policy)
@@ -147,11 +148,11 @@ class SegmentWriter:
     @property
     def acknowledges_cold(self) -> bool:
         """Whether an append waits for the bucket."""
-        return (self._ack or self._policy.ack) is Ack.COLD
+        return (self._ack or self.policy.ack) is Ack.COLD
 
     def acknowledges(self, ack: Ack | None) -> bool:
         """Return whether a writer opened with this `ack` would acknowledge appends as this one does."""
-        return ((ack or self._policy.ack) is Ack.COLD) is self.acknowledges_cold
+        return ((ack or self.policy.ack) is Ack.COLD) is self.acknowledges_cold
 
     def _call(self, append: PlannedAppend) -> AppendCall:
         """Return an append as a call. Raises Closed in a child of fork."""
@@ -340,14 +341,14 @@ class SegmentWriter:
         segment = replace(self._segment, length=length)
         now_ms = self._tools.clock.now_ms()
         return streams.may_end(segment) and (
-            streams.is_long(segment, self._policy) or streams.is_old(segment, self._policy, now_ms)
+            streams.is_long(segment, self.policy) or streams.is_old(segment, self.policy, now_ms)
         )
 
     def _move(self) -> None:
         """Continue in the successor; a segment that cannot have one is no longer sealed by policy."""
         moved = self._tools.move(self)
         if moved is None:
-            self._policy = replace(self._policy, seal_bytes=None, seal_age_s=None)
+            self.policy = replace(self.policy, seal_bytes=None, seal_age_s=None)
             self._is_limited = False
             return
         self._forget_chunk()
@@ -358,7 +359,7 @@ class SegmentWriter:
         self.epoch = segment.writer_epoch
         self._segment = segment
         self._stream = segment.parent_id, segment.stream
-        self._policy = policy
+        self.policy = policy
         self._commits = self._tools.commits_of(self._ack or policy.ack)
         self._is_limited = not self._one_segment and streams.is_limited(policy)
         self._chunk_bytes = policy.chunk_bytes

@@ -27,31 +27,26 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
-from tierfs.base.bytes import ranges
-from tierfs.base.bytes.checksum import Buffer, GridBuilder, crc32c
 from tierfs.base.options.config import AckSettings
 from tierfs.base.system import deadlines, guards
 from tierfs.base.system.deadlines import Deadline, Monotonic
-from tierfs.base.words.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, unexpected
-from tierfs.base.words.names import printable
-from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ObjectId
-from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.base.words.errors import Conflict, Fenced, TierfsError, Unavailable, unexpected
+from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange
+from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.journal import publish
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments.active_chunk import ChunkDescriptors
 from tierfs.engine.segments.append import PendingAppend
 from tierfs.engine.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
 from tierfs.engine.segments.ownership import StaleBase
 from tierfs.tiering import objects
-from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.packs import append_ends
-from tierfs.tiering.packs.format import PackEntry, PackIndex, index_and_trailer, pack_name
-from tierfs.tiering.packs.links import PackLinks
+from tierfs.tiering.objects import ColdTier
+from tierfs.tiering.packs import append_ends, pack_policy
+from tierfs.tiering.packs.pool_recipe import PoolRecipe, policy_of
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +92,7 @@ class AppendPool(GroupCommit):
         """Calls of pools that are committed while the journal does not name them yet."""
         self._waits_for: _Wait | None = None
         """What the leader waits for, besides a full pool."""
-        self._recipe: _PoolRecipe | None = None
+        self._recipe: PoolRecipe | None = None
         """The recipe whose pack the commit under way links."""
 
     def deadline(self) -> Deadline:
@@ -201,14 +196,24 @@ class AppendPool(GroupCommit):
         return self._is_full or (self._waits_for is None and super()._is_complete())
 
     def _take(self) -> list[AppendCall]:
-        """Take calls up to the size of a pool, at least one, and no more than a pack may name."""
+        """Take calls up to the size of a pool, at least one, and no more than a pack may name.
+
+        Their segments agree on compression, as in any pack; the others are taken next, as all calls of one segment are.
+        """
         self._sent_s = time.monotonic()
-        number = taken_bytes = 0
-        most = min(len(self._queue), MAX_PACK_ENTRIES)
-        while number < most and (not number or taken_bytes < self.settings.pool_bytes):
-            taken_bytes += len(self._queue[number].data)
-            number += 1
-        taken, self._queue = self._queue[:number], self._queue[number:]
+        taken: list[AppendCall] = []
+        left: list[AppendCall] = []
+        taken_bytes = 0
+        for number, call in enumerate(self._queue):
+            if taken and (taken_bytes >= self.settings.pool_bytes or len(taken) >= MAX_PACK_ENTRIES):
+                left += self._queue[number:]
+                break
+            if taken and _compresses(call) is not _compresses(taken[0]):
+                left.append(call)
+                continue
+            taken.append(call)
+            taken_bytes += len(call.data)
+        self._queue = left
         self._queued_bytes -= taken_bytes
         return taken
 
@@ -235,9 +240,10 @@ class AppendPool(GroupCommit):
         publisher = None
         try:
             publisher, cold = self._cold_tier()
-            recipe = _PoolRecipe(self, group, appends, cold)
+            recipe = PoolRecipe(self, group, appends, cold)
             if not recipe.is_empty:
-                objects.make(self.metadata, cold, recipe)
+                with closing(recipe):
+                    objects.make(self.metadata, cold, recipe)
         except Fenced:
             raise
         except TierfsError as exc:
@@ -250,7 +256,7 @@ class AppendPool(GroupCommit):
             for pending in group:
                 pending.error = pending.error or StaleBase(str(exc))
 
-    def commit_with(self, recipe: _PoolRecipe, group: Sequence[PendingCommit]) -> None:
+    def commit_with(self, recipe: PoolRecipe, group: Sequence[PendingCommit]) -> None:
         """Commit the changes of a group together with the links to a pack that was stored."""
         self._recipe = recipe
         try:
@@ -345,98 +351,10 @@ def _name_of(pending: PendingCommit) -> str:
     return pending.name
 
 
+def _compresses(call: AppendCall) -> bool:
+    return pack_policy.compresses(policy_of(call))
+
+
 def _is_promised(pending: PendingCommit) -> bool:
     """Return whether an acknowledgment says that the journal has the change: that of a mere mark says nothing."""
     return isinstance(pending, PendingAppend) and bool(pending.range or pending.seal)
-
-
-class _PoolRecipe(objects.Recipe[None]):
-    """Recipe for the pack of a pool."""
-
-    def __init__(
-        self, pool: AppendPool, group: Sequence[PendingCommit], appends: Sequence[PendingAppend], cold: ColdTier
-    ) -> None:
-        """Join the bytes of `appends`, those of the group that have any; segments that are gone are left out."""
-        super().__init__(0)
-        self._pool = pool
-        self._group = group
-        self._cold = cold
-        self._object_id = ObjectId(0)
-        self._made: Made | None = None
-        self._entries: dict[PendingCommit, PackEntry] = {}
-        parts: list[Buffer] = []
-        with pool.metadata.read() as txn:
-            self._store = txn.store
-            at = 0
-            for pending in appends:
-                try:
-                    path = _path_of(txn, pending)
-                except TierfsError as exc:
-                    pending.error = exc
-                    continue
-                held, crc = pending.range, 0
-                for call in pending.calls:
-                    crc = crc32c(call.data, crc)
-                    parts.append(call.data)
-                entry = PackEntry(pending.segment_id, path, held.start, held.length_bytes, at, crc)
-                self._entries[pending] = entry
-                at += held.length_bytes
-        now_ms, entries = pool.metadata.clock.now_ms(), tuple(self._entries.values())
-        index = PackIndex(self._store.store_id, self._store.store_epoch, self.attempt, now_ms, entries, True)
-        self._data = b"".join([*parts, index_and_trailer(index, at)])
-        self._grid = GridBuilder()
-        self._grid.feed(self._data)
-        self.crc32c = self._grid.crc32c
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every append was left out."""
-        return not self._entries
-
-    def describe(self, txn: WriteTransaction) -> Description:
-        """See Recipe.describe; the appends are revalidated when they are linked."""
-        self._object_id = ObjectId(txn.allocate_id())
-        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
-        return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
-
-    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        def upload() -> StoredObject:
-            return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
-
-        return self._pool.sync_beside(self._group, upload)
-
-    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Return the checksums of the bytes that were sent; the server checked those that arrived."""
-        return self._grid.grid()
-
-    def link(self, made: Made) -> None:
-        """Commit the appends together with their links. Raises Unavailable after the deadline: none is in then."""
-        deadlines.require_time("the object is stored, but not linked")
-        self._made = made
-        self._pool.commit_with(self, self._group)
-
-    def link_in(self, txn: WriteTransaction, changed: Sequence[PendingCommit]) -> None:
-        """Link the bytes of the changes to the pack, in their transaction.
-
-        Raises Conflict when the cold tier has another place by now, and ChunksMoved when there is nothing to link, or
-        the intent is gone.
-        """
-        assert self._made is not None
-        self._cold.require_place(txn)
-        entries = [self._entries[pending] for pending in changed if pending in self._entries]
-        if not entries:
-            raise ChunksMoved("no append of the pool could be committed")
-        pack = self._made.record(txn, self._object_id)
-        for some in ranges.groups(entries, lambda _: 0, 0, changes.PACKED_PER_CHANGE):
-            links = PackLinks(txn, txn.get(OBJECTS, tables.u64(self._object_id)) or pack)
-            for entry in sorted(some, key=lambda entry: entry.object_offset):
-                links.append(entry)
-            links.end()
-
-
-def _path_of(txn: ReadTransaction, pending: PendingAppend) -> str:
-    """Return the full name of a segment now. Raises NotFound when it was removed."""
-    segment = directories.living_segment(txn, pending.segment_id)
-    if segment is None:
-        raise NotFound(f"segment {printable(pending.name)} was deleted")
-    return directories.path_of(txn, segment.parent_id, segment.name)

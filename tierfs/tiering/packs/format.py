@@ -1,8 +1,9 @@
 """Packs: one object that holds chunks of many segments, with an index that names them (docs/format.md).
 
-Payloads lie back to back from offset 0; after them the index, then a trailer of fixed size. Parsed bytes are
-untrusted: sizes are capped before anything is read, and every range is checked. The format functions are pure;
-`read_index` reads the trailer and then the index from the cold tier.
+Payloads lie back to back from offset 0; after them the index, then a trailer of fixed size. In a compressed pack the
+payloads are zstd frames; index and trailer are one frame that zstd skips, in front of the seek table. Offsets count
+plain bytes in both forms. Parsed bytes are untrusted: sizes are capped before anything is read, and every range is
+checked. The format functions are pure; `read_pack` reads from the cold tier.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MAX_PACK_ENTRIES, MIB, AttemptId, ByteRange, ObjectId, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.frames import seek_table, skipped
+from tierfs.engine.frames.seek_table import Section
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.untrusted import MAX_OFFSET
@@ -26,6 +29,9 @@ from tierfs.engine.metadata.untrusted import MAX_OFFSET
 PACKS_PREFIX = "packs/"
 
 MAGIC = b"TFSP"
+
+# Format version in the trailer of a compressed pack.
+COMPRESSED_VERSION = 2
 
 # Magic, format version, offset, length and CRC32C of the index, CRC32C of the trailer up to here.
 _TRAILER = struct.Struct(">4sIQQII")
@@ -36,6 +42,9 @@ TRAILER_BYTES = _TRAILER.size
 
 # 20,000 entries with names of 800 bytes; more is refused before it is read.
 MAX_INDEX_BYTES = 16 * MIB
+
+# Read from the end of a compressed pack at first: the index of some 3,000 entries. Less time than a second request.
+TAIL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class PackIndex:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The trailer of a pack: range and checksum of its index."""
+    """The trailer of a pack: range of its index, where payloads are plain, and its checksum."""
 
     index: ByteRange
     crc32c: int
@@ -84,11 +93,27 @@ class PackName:
     store_epoch: int
     attempt: AttemptId
     crc32c: int
+    """Of the whole object; of the payloads of a compressed one, which is all that zstd makes of it."""
+    is_compressed: bool = False
 
 
-def pack_name(object_id: ObjectId, store_epoch: int, attempt: AttemptId, crc: int) -> str:
-    """Return the name of a pack; never used twice. `crc` is the CRC32C of the whole object."""
-    return f"{PACKS_PREFIX}{object_id:020d}-e{store_epoch}-{attempt}-c{crc:08x}"
+@dataclass(frozen=True, slots=True)
+class PackContents:
+    """The end of a pack: its index, and the sizes of the frames."""
+
+    index: PackIndex
+    payload_bytes: int
+    """Plain bytes of the payloads."""
+    section: Section | None = None
+    """The frames of a compressed pack: those of the payloads, and the one that has the index as the last one."""
+
+
+def pack_name(
+    object_id: ObjectId, store_epoch: int, attempt: AttemptId, crc: int, *, is_compressed: bool = False
+) -> str:
+    """Return the name of a pack; never used twice. `crc`: see PackName."""
+    end = object_names.COMPRESSED if is_compressed else ""
+    return f"{PACKS_PREFIX}{object_id:020d}-e{store_epoch}-{attempt}-c{crc:08x}{end}"
 
 
 def parse_name(name: str) -> PackName | None:
@@ -97,12 +122,25 @@ def parse_name(name: str) -> PackName | None:
     if match is None:
         return None
     return PackName(
-        ObjectId(int(match["object"])), int(match["epoch"]), AttemptId(match["attempt"]), int(match["crc"], 16)
+        ObjectId(int(match["object"])),
+        int(match["epoch"]),
+        AttemptId(match["attempt"]),
+        int(match["crc"], 16),
+        match["zstd"] is not None,
     )
 
 
 def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
-    """Return the bytes that follow the payloads of a pack."""
+    """Return the bytes that follow the payloads of a plain pack."""
+    return _index_and_trailer(index, payload_bytes, RECORD_VERSION)
+
+
+def index_frame(index: PackIndex, payload_bytes: int) -> bytes:
+    """Return the frame that follows those of so many plain payload bytes in a compressed pack."""
+    return skipped.skipped(_index_and_trailer(index, payload_bytes, COMPRESSED_VERSION))
+
+
+def _index_and_trailer(index: PackIndex, payload_bytes: int, version: int) -> bytes:
     message = pb.PackIndex(
         version=RECORD_VERSION,
         store_id=index.store_id,
@@ -113,19 +151,25 @@ def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
     )
     message.entries.extend(_message(entry) for entry in index.entries)
     data = message.SerializeToString(deterministic=True)
-    checked = _TRAILER.pack(MAGIC, RECORD_VERSION, payload_bytes, len(data), crc32c(data), 0)[:_CHECKED]
+    checked = _TRAILER.pack(MAGIC, version, payload_bytes, len(data), crc32c(data), 0)[:_CHECKED]
     return data + checked + crc32c(checked).to_bytes(4, "big")
 
 
-def parse_trailer(data: Buffer, object_bytes: int, name: str) -> Trailer:
-    """Parse the last TRAILER_BYTES of an object. Raises DataLoss, which names the object."""
+def parse_trailer(data: Buffer, object_bytes: int, name: str, *, is_compressed: bool = False) -> Trailer:
+    """Parse the trailer of a pack, which has so many bytes where its payloads are plain.
+
+    Raises DataLoss, which names the object.
+    """
     if len(data) != TRAILER_BYTES:
         raise _damaged(name, "it is too short")
     magic, version, offset, length, crc, own_crc = _TRAILER.unpack(data)
     if magic != MAGIC or own_crc != crc32c(bytes(data[:_CHECKED])):
         raise _damaged(name, "it does not end with the trailer of a pack")
-    if version > RECORD_VERSION:
+    written = COMPRESSED_VERSION if is_compressed else RECORD_VERSION
+    if version > written:
         raise DataLoss(f"{printable(name)} has format version {version}", remedy="upgrade tierfs")
+    if is_compressed and version < written:
+        raise _damaged(name, f"it is compressed, and has format version {version}")
     if length > MAX_INDEX_BYTES or offset + length + TRAILER_BYTES != object_bytes:
         raise _damaged(name, "its index is at another offset")
     return Trailer(ByteRange(offset, offset + length), crc)
@@ -188,26 +232,68 @@ def _damaged(name: str, why: str) -> DataLoss:
 
 
 def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
-    """Read the index of a pack of this length, in two small reads.
+    """Read the index of a pack of so many stored bytes; see `read_pack`."""
+    return read_pack(storage, name, length_bytes).index
+
+
+def read_pack(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
+    """Read the end of a pack of so many stored bytes: a plain one in two small reads, else mostly in one.
 
     Raises DataLoss when it is damaged or contradicts its name, twice, and storage errors.
     """
-    return twice(lambda: _read_index(storage, name, length_bytes))
+    return twice(lambda: _read_pack(storage, name, length_bytes))
 
 
-def _read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
+def _read_pack(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
     named = parse_name(name)
     if named is None:
         raise DataLoss(f"{printable(name)} does not have the name of a pack")
     if length_bytes < TRAILER_BYTES:
         raise DataLoss(f"pack {printable(name)} is damaged: it has {length_bytes} bytes")
-    tail = memoryview(bytearray(TRAILER_BYTES))
-    storage.read_into(name, length_bytes - TRAILER_BYTES, tail)
-    trailer = parse_trailer(tail, length_bytes, name)
-    data = memoryview(bytearray(trailer.index.length_bytes))
-    if data:
-        storage.read_into(name, trailer.index.start, data)
-    index = parse_index(data, trailer, name)
-    if (index.store_epoch, index.attempt) != (named.store_epoch, named.attempt):
+    contents = (_read_compressed if named.is_compressed else _read_plain)(storage, name, length_bytes)
+    if (contents.index.store_epoch, contents.index.attempt) != (named.store_epoch, named.attempt):
         raise DataLoss(f"pack {printable(name)} is damaged: its index contradicts its name")
-    return index
+    return contents
+
+
+def _read_plain(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
+    tail = _read(storage, name, ByteRange(length_bytes - TRAILER_BYTES, length_bytes))
+    trailer = parse_trailer(tail, length_bytes, name)
+    return PackContents(parse_index(_read(storage, name, trailer.index), trailer, name), trailer.index.start)
+
+
+def _read_compressed(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
+    tail_start = max(0, length_bytes - TAIL_BYTES)
+    tail = _read(storage, name, ByteRange(tail_start, length_bytes))
+    section = seek_table.parse_tail(tail, length_bytes)
+    if isinstance(section, int):
+        table = _read(storage, name, ByteRange(length_bytes - section, length_bytes))
+        section = seek_table.parse_tail(table, length_bytes)
+    if isinstance(section, int):
+        raise _damaged(name, "its seek table differs when it is read again")
+    held = _index_range(section, name)
+    frame = held.of(tail, tail_start) if held.start >= tail_start else _read(storage, name, held)
+    payload_bytes = sum(section.sizes[1::2])
+    data = skipped.content_of(frame)
+    trailer = parse_trailer(data[-TRAILER_BYTES:], payload_bytes + len(data), name, is_compressed=True)
+    index = parse_index(data[:-TRAILER_BYTES], trailer, name)
+    return PackContents(index, payload_bytes, section)
+
+
+def _index_range(section: Section, name: str) -> ByteRange:
+    """Return the place of the frame that has the index: the last one of a compressed pack. Raises DataLoss."""
+    sizes = section.sizes
+    if section.start_offset or not sizes:
+        raise _damaged(name, "its seek table does not name all its bytes")
+    if 0 in sizes[1:-2:2] or sizes[-1]:
+        raise _damaged(name, "its index is no frame that zstd skips")
+    if sizes[-2] > skipped.HEADER_BYTES + MAX_INDEX_BYTES + TRAILER_BYTES:
+        raise _damaged(name, f"its index has {sizes[-2]} bytes")
+    return ByteRange(section.table_offset - sizes[-2], section.table_offset)
+
+
+def _read(storage: ChunkStorage, name: str, held: ByteRange) -> memoryview:
+    data = memoryview(bytearray(held.length_bytes))
+    if data:
+        storage.read_into(name, held.start, data)
+    return data

@@ -17,6 +17,7 @@ from typing import TypeVar
 from tierfs.base.bytes.byte_times import TimedBytes
 from tierfs.base.bytes.checksum import Stretch, joined
 from tierfs.base.bytes.parallel import Allowance
+from tierfs.base.options.policy import Policy
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
@@ -24,6 +25,7 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import OBJECTS
@@ -31,10 +33,12 @@ from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction
+from tierfs.tiering.compressed_source import compressed
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, sources_of, times_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.tiering.packs.format import PackEntry, PackIndex, index_and_trailer, pack_name
+from tierfs.tiering.packs import pack_policy
+from tierfs.tiering.packs.format import PackEntry, PackIndex, index_and_trailer, index_frame, pack_name
 from tierfs.tiering.packs.links import PackLinks
 
 T = TypeVar("T")
@@ -75,10 +79,11 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackPart:
-    """One action of a pack, with its segment's path, and its chunks and sources as a transaction read them."""
+    """One action of a pack, with its segment's path and policy, its chunks and sources as a transaction read them."""
 
     action: OffloadAction
     path: str
+    policy: Policy
     places: tuple[PlacedChunk, ...]
     sources: tuple[SourceChunk, ...]
 
@@ -87,7 +92,7 @@ class _PackPart:
         held = dict(zip(self.action.chunks, zip(self.places, self.sources, strict=True), strict=True))
         for action in self.action.without(numbers):
             places, sources = zip(*(held[chunk] for chunk in action.chunks), strict=True)
-            yield _PackPart(action, self.path, places, sources)
+            yield _PackPart(action, self.path, self.policy, places, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,15 @@ class PackOffload:
             return self._run(action, linked)
 
     def _run(self, action: PackAction, linked: Callable[[Packed], object]) -> Packed:
-        parts, omitted = self._gather(action.actions)
+        parts, done = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
+        for group in pack_policy.by_compression(parts, lambda part: part.policy):
+            done = done.plus(self._pack(group, linked))
+        return done
+
+    def _pack(self, parts: list[_PackPart], linked: Callable[[Packed], object]) -> Packed:
+        """Make one pack, again without those that are damaged."""
+        omitted = Packed()
         while parts:
             with closing(ChunkSource(self._files, [chunk for part in parts for chunk in part.sources])) as source:
                 try:
@@ -155,11 +167,12 @@ class PackOffload:
         moved: list[SegmentId] = []
         failed: list[tuple[OffloadAction, TierfsError]] = []
         directory_paths: dict[DirectoryId, str] = {}
+        cache = PolicyCache()
         for batch in _batches(actions):
             with self._metadata.read() as txn:
                 for action in batch:
                     try:
-                        parts.append(_part(txn, action, directory_paths))
+                        parts.append(_part(txn, action, directory_paths, cache))
                     except ChunksMoved as exc:
                         log.debug("packing: %s", exc)
                         moved.append(action.segment_id)
@@ -170,12 +183,12 @@ class PackOffload:
     def _make(self, parts: Sequence[_PackPart], source: ChunkSource, linked: Callable[[Packed], object]) -> Packed:
         with self._metadata.read() as view:
             store = view.store
-        recipe = PackRecipe(self._metadata, store, parts, source, linked)
-        return objects.make(self._metadata, self._cold, recipe)
+        with closing(PackRecipe(self._metadata, store, parts, source, linked)) as recipe:
+            return objects.make(self._metadata, self._cold, recipe)
 
 
 class PackRecipe(objects.Recipe[Packed]):
-    """Recipe for the pack of some parts."""
+    """Recipe for the pack of some parts. Close it."""
 
     def __init__(
         self,
@@ -185,7 +198,7 @@ class PackRecipe(objects.Recipe[Packed]):
         source: ChunkSource,
         linked: Callable[[Packed], object],
     ) -> None:
-        """Add the index to the source. Raises DamagedChunk."""
+        """Add the index to the source, or to its compressed form. Raises DamagedChunk."""
         super().__init__(0)
         self._metadata = metadata
         self._store = store
@@ -195,18 +208,29 @@ class PackRecipe(objects.Recipe[Packed]):
         self._object_id = ObjectId(0)
         entries = tuple(entry for _, entry in self._parts)
         index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
-        source.add_tail(index_and_trailer(index, source.length_bytes))
+        payload_bytes, policy = source.length_bytes, pack_policy.of_pack(part.policy for part in parts)
+        self.compressed = compressed(source, policy, index_frame(index, payload_bytes))
+        if self.compressed is None:
+            source.add_tail(index_and_trailer(index, payload_bytes))
         self.crc32c = source.crc32c()
+
+    def close(self) -> None:
+        """Free the memory of compressed frames; idempotent."""
+        if self.compressed is not None:
+            self.compressed.close()
 
     def describe(self, txn: WriteTransaction) -> Description:
         """See Recipe.describe. Moved parts are left out when the pack is linked."""
         self._object_id = ObjectId(txn.allocate_id())
-        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        is_compressed = self.compressed is not None
+        name = pack_name(
+            self._object_id, self._store.store_epoch, self.attempt, self.crc32c, is_compressed=is_compressed
+        )
         metadata = objects.pack_metadata(self._store, self.attempt, self.crc32c)
-        return Description(name, self._source.length_bytes, metadata)
+        return Description(name, (self.compressed or self._source).length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        return storage.put(description.name, self._source, metadata=description.metadata)
+        return storage.put(description.name, self.compressed or self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Check the sent bytes against our checksums; the server checked those that arrived."""
@@ -247,7 +271,9 @@ class PackRecipe(objects.Recipe[Packed]):
         return packed
 
 
-def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:
+def _part(
+    txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str], cache: PolicyCache
+) -> _PackPart:
     """Return the part of an action, from the current records. Raises ChunksMoved, and DataLoss for damaged records."""
     segment, places = revalidated(txn, action)
     parent = directory_paths.get(segment.parent_id)
@@ -257,7 +283,8 @@ def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[Dir
     path = f"{parent}{segment.name}"
     if names.is_removed(path):  # the index must not contain the name that a removed segment is hidden under
         raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
-    return _PackPart(action, path, tuple(places), tuple(sources_of(txn, action, places)))
+    policy = cache.of(txn, segment).values
+    return _PackPart(action, path, policy, tuple(places), tuple(sources_of(txn, action, places)))
 
 
 def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_LinkedPart]:

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from tierfs.base.bytes.checksum import crc32c, grid_of
+from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import OffloadSettings
+from tierfs.base.options.policy import Policy
 from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import ChunkState, ObjectId, SegmentId, Tier
-from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import chains, chunk_times, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
@@ -31,15 +34,10 @@ from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.packs.format import (
-    PACKS_PREFIX,
-    PackEntry,
-    PackIndex,
-    index_and_trailer,
-    pack_name,
-    read_index,
-)
+from tierfs.tiering.packs import pack_policy
+from tierfs.tiering.packs.format import PACKS_PREFIX, PackEntry, PackIndex, pack_name, read_index
 from tierfs.tiering.packs.links import PackLinks
+from tierfs.tiering.packs.pack_bytes import PackBytes
 
 # Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
 _ROWS = 2000
@@ -54,6 +52,7 @@ class _Live:
 
     segment_id: SegmentId
     path: str
+    policy: Policy
     chunk: ChunkRecord
 
 
@@ -107,17 +106,23 @@ class Repack:
         errors; the old pack stays in every case.
         """
         self._cold.require_ours()
-        index = read_index(self._cold.storage, pack.name, pack.length)
+        index = read_index(self._cold.storage, pack.name, pack.stored_bytes)
         live = self._live(pack, index)
         size = sum(each.chunk.length for each in live)
         if len(live) != pack.references or 100 * (pack.length - size) < self._dead_percent * pack.length:
             return 0
+        for group in pack_policy.by_compression(live, lambda each: each.policy):
+            self._move(pack, group)
+        return size
+
+    def _move(self, pack: ObjectRecord, live: Sequence[_Live]) -> None:
+        """Move chunks of a pack to a new one."""
         parts = [self._read(pack, each) for each in live]
         with self._metadata.read() as txn:
             store = txn.store
-        recipe = RepackRecipe(self._metadata, store, pack, live, parts, self._settings.grace_s * 1000)
-        objects.make(self._metadata, self._cold, recipe)
-        return size
+        grace_ms = self._settings.grace_s * 1000
+        with closing(RepackRecipe(self._metadata, store, pack, live, parts, grace_ms)) as recipe:
+            objects.make(self._metadata, self._cold, recipe)
 
     @property
     def _dead_percent(self) -> int:
@@ -137,6 +142,7 @@ class Repack:
     def _live(self, pack: ObjectRecord, index: PackIndex) -> list[_Live]:
         """Return the chunks that the index leads to, each once; without those of segments that are being removed."""
         live: dict[tuple[SegmentId, int], _Live] = {}
+        cache = PolicyCache()
         for at in range(0, len(index.entries), _BATCH):
             with self._metadata.read() as txn:
                 for entry in index.entries[at : at + _BATCH]:
@@ -146,9 +152,10 @@ class Repack:
                     path = directories.path_of(txn, segment.parent_id, segment.name)
                     if names.is_removed(path):
                         continue
+                    policy = cache.of(txn, segment).values
                     for chunk in chains.overlapping(txn, segment.id, Tier.COLD, entry.range):
                         if chunk.object_id == pack.id and _is_good(chunk):
-                            live[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
+                            live[segment.id, chunk.start_offset] = _Live(segment.id, path, policy, chunk)
         return sorted(live.values(), key=lambda each: (each.path.split("/"), each.chunk.start_offset))
 
     def _read(self, pack: ObjectRecord, live: _Live) -> bytes:
@@ -163,7 +170,7 @@ class Repack:
 
 
 class RepackRecipe(objects.Recipe[None]):
-    """Recipe for the pack that replaces a mostly dead one."""
+    """Recipe for the pack that replaces a mostly dead one. Close it."""
 
     frees = True
 
@@ -185,24 +192,28 @@ class RepackRecipe(objects.Recipe[None]):
         self._grace_ms = grace_ms
         self._entries = tuple(_entries(live, parts))
         self._object_id = ObjectId(0)
-        payload = b"".join(parts)
         index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), self._entries)
-        self._data = payload + index_and_trailer(index, len(payload))
-        self._grid = grid_of([self._data])
-        self.crc32c = self._grid.crc32c
+        self._bytes = PackBytes(parts, index, pack_policy.of_pack(each.policy for each in live))
+        self.compressed, self.crc32c = self._bytes.compressed, self._bytes.crc32c
+
+    def close(self) -> None:
+        """Free the memory of compressed frames; idempotent."""
+        self._bytes.close()
 
     def describe(self, txn: WriteTransaction) -> Description:
         """See Recipe.describe. Moved chunks are left out when the pack is linked."""
         self._object_id = ObjectId(txn.allocate_id())
-        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
-        return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
+        epoch, is_compressed = self._store.store_epoch, self.compressed is not None
+        name = pack_name(self._object_id, epoch, self.attempt, self.crc32c, is_compressed=is_compressed)
+        metadata = objects.pack_metadata(self._store, self.attempt, self.crc32c)
+        return Description(name, self._bytes.length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
+        return storage.put(description.name, self._bytes.source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Return the checksums of what was sent; the server checked what arrived."""
-        return self._grid.grid()
+        return self._bytes.grid.grid()
 
     def link(self, made: Made) -> None:
         """Link in commits of bounded size; chunks that moved meanwhile stay where they are."""
