@@ -14,7 +14,7 @@ from tierfs.base.options.config import AckSettings, OffloadSettings, WriteSettin
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, SegmentKind, Tier
+from tierfs.base.words.types import ROOT_DIRECTORY, Ack, LocationId, PayloadEncoding, SegmentKind, Tier
 from tierfs.engine.chunkstore.bounded import BoundedStorage
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -190,6 +190,9 @@ class TestStore:
             if where is Tier.LOCAL:
                 data = (self.files.root / holder.name).read_bytes()
                 buffer[:] = data[chunk.object_offset : chunk.object_offset + chunk.length]
+            elif holder.encoding is PayloadEncoding.ZSTD_FRAMES:
+                plain = PlainBytes(StoreRows(self.metadata))
+                plain.read_into(self.cold, holder, chunk.object_offset, memoryview(buffer), None, None)
             else:
                 plain.read_into(self.cold, holder, chunk.object_offset, memoryview(buffer), None, None)
             out[chunk.start_offset : chunk.end_offset] = buffer

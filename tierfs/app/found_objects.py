@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, TierfsError
+from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 
 # Far more than the id counter reaches, and it can still count on from there.
@@ -31,10 +32,12 @@ class FoundObject:
     """CRC32C of the segment's bytes; None if neither name nor metadata contain it: a copy of an old object without its
     metadata."""
     pack_bytes: int = 0
-    """Size of the pack that holds the bytes among others; 0 if they are the whole object."""
+    """Plain bytes of the pack that holds the bytes among others; 0 if they are the whole object."""
     object_offset: int = 0
     appended: int = 0
     """Number of the pack among those that appends waited for, the later ones higher; 0 for any other object."""
+    compressed_bytes: int = 0
+    """Stored bytes of an object that is compressed; 0 for any other."""
 
     @property
     def length_bytes(self) -> int:
@@ -43,8 +46,13 @@ class FoundObject:
 
     @property
     def object_bytes(self) -> int:
-        """Size of the object."""
+        """Number of plain bytes of the object."""
         return self.pack_bytes or self.length_bytes
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as it was listed."""
+        return StoredObject(self.name, self.compressed_bytes or self.object_bytes, self.etag)
 
     @property
     def label(self) -> str:

@@ -145,6 +145,12 @@ class PlainBytes:
         scratch = Scratch(memoryview(bytearray(shares[-1].finish - shares[0].begin)), shares[0].begin)
         return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, 0, None))
 
+    def forget(self, object_id: ObjectId) -> None:
+        """Forget the places of an object's frames, whose rows were written again."""
+        with self._lock:
+            for key in [key for key in self._maps if key[0] == object_id]:
+                del self._maps[key]
+
     def _read_frames(
         self,
         storage: ChunkStorage,

@@ -135,7 +135,10 @@ def test_a_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: Te
         checksums.delete(txn, holder.id)
     cold = ScriptedStorage(store.cold)
     cold.damage(0, of="packs/")
-    assert mend_checksums(store.metadata, VerifiedReader(store.metadata, lambda _: cold), holder.id) is None
+    assert (
+        mend_checksums(store.metadata, VerifiedReader(store.metadata, lambda _: cold), lambda _: cold, holder.id)
+        is None
+    )
     assert deep_findings(store) == []
 
 

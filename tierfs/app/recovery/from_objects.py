@@ -250,7 +250,7 @@ class Rebuilding:
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
 
     def _segment(self, listed: Inventory, group: Group) -> RebuiltStore | None:
-        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
+        cover, sums, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
         self._meter(0, group.path, 1)
         listed.left += damaged
         listed.left += [
@@ -263,7 +263,7 @@ class Rebuilding:
             with self._unpublished() as txn:
                 segment_id = _free_id(txn, group.segment_id)
                 suffix = not listed.has_name(group)
-                name, segment = make_segment(txn, segment_id, group.path, cover, grids, self._pack_ids, suffix=suffix)
+                name, segment = make_segment(txn, segment_id, group.path, cover, sums, self._pack_ids, suffix=suffix)
         except InvalidRequest as exc:
             listed.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
             return None

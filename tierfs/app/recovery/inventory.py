@@ -353,6 +353,7 @@ def _named(item: StoredObject) -> FoundObject | None:
         epoch=int(parsed["epoch"]),
         attempt=parsed["attempt"],
         crc32c=None if parsed["crc"] is None else int(parsed["crc"], 16),
+        compressed_bytes=_compressed_bytes(item),
     )
 
 
@@ -372,18 +373,29 @@ def _described(item: StoredObject) -> FoundObject:
             epoch=int(metadata["epoch"]),
             attempt=metadata["attempt"],
             crc32c=int(metadata["crc32c"], 16),
+            compressed_bytes=_compressed_bytes(item),
         )
     except (KeyError, ValueError, binascii.Error) as exc:
         raise DataLoss("its metadata is damaged") from exc
 
 
+def _compressed_bytes(item: StoredObject) -> int:
+    return item.length_bytes if item.name.endswith(object_names.COMPRESSED) else 0
+
+
 def _check(item: FoundObject, length_bytes: int) -> None:
     path = checked_path(item)
-    if not 0 <= item.start < item.end <= untrusted.MAX_OFFSET or length_bytes != item.length_bytes:
+    if not 0 <= item.start < item.end <= untrusted.MAX_OFFSET or length_bytes != item.stored.length_bytes:
         raise DataLoss(f"it has {length_bytes} bytes, but its metadata says {item.start} to {item.end}")
-    held, attempt = ByteRange(item.start, item.end), AttemptId(item.attempt)
-    made = [
-        object_name(path, SegmentId(item.segment_id), held, item.epoch, attempt, crc) for crc in (item.crc32c, None)
-    ]
-    if item.name not in made:
+    if item.length_bytes > untrusted.MAX_OBJECT_BYTES:  # of a compressed object, only its seek table tells the truth
+        raise DataLoss(f"no object has all bytes from {item.start} to {item.end}")
+    if item.name not in _names_of(item, path):
         raise DataLoss("its metadata contradicts its name")
+
+
+def _names_of(item: FoundObject, path: str) -> list[str]:
+    """Return the names that such an object can have; older ones are without the CRC32C."""
+    segment_id, held, attempt = SegmentId(item.segment_id), ByteRange(item.start, item.end), AttemptId(item.attempt)
+    if item.compressed_bytes:
+        return [object_name(path, segment_id, held, item.epoch, attempt, item.crc32c, is_compressed=True)]
+    return [object_name(path, segment_id, held, item.epoch, attempt, crc) for crc in (item.crc32c, None)]

@@ -23,7 +23,7 @@ from tierfs.engine.ledger import blocks, index, keys
 from tierfs.engine.ledger.deviations import Deviations
 from tierfs.engine.ledger.metadata import split_uuid
 from tierfs.engine.metadata import entries_object, frames
-from tierfs.reading import ledger_objects
+from tierfs.reading import compressed_objects, ledger_objects
 from tierfs.tiering.backup import segment as dumps
 from tierfs.tiering.packs import format as packs
 
@@ -104,12 +104,40 @@ def _chunk(storage: ChunkStorage, header: ObjectHeader) -> None:
     start, end = int(match["start"]), int(match["end"])
     header.fields |= {"segment": match["path"], "segment_id": int(match["segment"]), "start": start, "end": end}
     header.fields |= {"store_epoch": int(match["epoch"]), "attempt": match["attempt"], "crc32c": match["crc"]}
-    if end - start != header.stored.length_bytes:
+    if match["zstd"]:
+        _frames(storage, header, end - start)
+    elif end - start != header.stored.length_bytes:
         header.wrong.append(f"its name says {end - start} bytes, and it has {header.stored.length_bytes}")
     said = {"segment": "segment_id", "start": "start", "end": "end", "epoch": "store_epoch", "attempt": "attempt"}
     for key, ours in {**said, "crc32c": "crc32c"}.items():
         if (value := header.metadata.get(key)) is not None and value != str(header.fields[ours]):
             header.wrong.append(f"its metadata has {key} {value}, its name has {header.fields[ours]}")
+
+
+def _frames(storage: ChunkStorage, header: ObjectHeader, named_bytes: int) -> None:
+    """Read the seek tables of a compressed object; what they contradict is wrong."""
+    header.fields["encoding"] = "zstd frames"
+    try:
+        compressed = compressed_objects.opened(storage, header.stored)
+    except DataLoss as exc:
+        header.wrong.append(str(exc))
+        return
+    for section in compressed.sections:
+        sizes = list(section.frames())
+        header.parts.append(
+            {
+                "start": section.start_offset,
+                "seek_table": section.table_offset,
+                "end": section.end_offset,
+                "frames": len(sizes),
+                "plain_bytes": sum(size.plain_bytes for size in sizes),
+            }
+        )
+    header.fields |= {"plain_bytes": compressed.plain_bytes, "sections": len(compressed.sections)}
+    header.fields["frames"] = sum(part["frames"] for part in header.parts)
+    header.fields["ratio"] = round(compressed.plain_bytes / header.stored.length_bytes, 2)
+    if compressed.plain_bytes != named_bytes:
+        header.wrong.append(f"its name says {named_bytes} bytes, and its frames have {compressed.plain_bytes}")
 
 
 def _pack(storage: ChunkStorage, header: ObjectHeader) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tierfs.app.found_objects import FoundObject
 from tierfs.app.recovery.cover import ObjectCover
-from tierfs.app.recovery.verified_cover import Grids
+from tierfs.app.recovery.verified_cover import FoundSums, SumsByLabel
 from tierfs.base.words import names
-from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.metadata import changes, checksums, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
@@ -26,7 +26,7 @@ def make_segment(
     segment_id: SegmentId,
     path: str,
     cover: ObjectCover,
-    grids: Grids,
+    sums: SumsByLabel,
     packs: PackIds,
     *,
     suffix: bool,
@@ -59,19 +59,19 @@ def make_segment(
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     changes.segment_changed(txn, segment)
     for chosen in cover.chosen:
-        segment = _link(txn, segment, chosen, grids[chosen.label], packs)
+        segment = _link(txn, segment, chosen, sums[chosen.label], packs)
     segment = Editor(txn, segment).fill_gaps(cover.gaps).segment
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
     return path, segment
 
 
 def _link(
-    txn: WriteTransaction, segment: SegmentRecord, chosen: FoundObject, grid: tuple[int, ...], packs: PackIds
+    txn: WriteTransaction, segment: SegmentRecord, chosen: FoundObject, sums: FoundSums, packs: PackIds
 ) -> SegmentRecord:
     pack_id = packs.get(chosen.name)
     record = None if pack_id is None else txn.get(OBJECTS, tables.u64(pack_id))
     if record is None:
-        record = _new_object(txn, chosen, grid)
+        record = _new_object(txn, chosen, sums)
     if chosen.pack_bytes:
         packs[chosen.name] = record.id
         record = replace(record, packed=record.packed + 1, linked_sequence=txn.store.next_outbox)
@@ -88,7 +88,7 @@ def _link(
     return changed
 
 
-def _new_object(txn: WriteTransaction, chosen: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
+def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> ObjectRecord:
     named = packs.parse_name(chosen.name) if chosen.pack_bytes else None
     record = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
@@ -103,8 +103,16 @@ def _new_object(txn: WriteTransaction, chosen: FoundObject, grid: tuple[int, ...
         created_ms=chosen.modified_ms,
         linked_sequence=txn.store.next_outbox,
     )
-    checksums.put_grid(txn, record.id, grid)
-    return record
+    if sums.frames is None:
+        checksums.put_grid(txn, record.id, sums.grid)
+        return record
+    checksums.put_compressed(txn, record.id, sums.grid, sums.frames, record.length)
+    return replace(
+        record,
+        encoding=PayloadEncoding.ZSTD_FRAMES,
+        stored_length=chosen.compressed_bytes,
+        stored_crc32c=sums.stored_crc32c,
+    )
 
 
 def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId) -> tuple[DirectoryId, str, str]:

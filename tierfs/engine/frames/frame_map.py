@@ -15,6 +15,10 @@ FRAME_BYTES = CRC_BLOCK_BYTES
 
 # Limit of the plain bytes of a frame that is read: the memory for one of which only a part is wanted.
 MAX_FRAME_BYTES = 4 * MIB
+# Limit of its stored bytes: what the library makes of bytes that do not shrink, and room for headers.
+MAX_STORED_FRAME_BYTES = MAX_FRAME_BYTES + MAX_FRAME_BYTES // 64
+# Limit of the stored bytes between two frames: more than the largest seek table.
+MAX_GAP_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 
-# Frames of one section: 512 GiB of plain bytes in frames of 128 KiB, and a table of 32 MiB.
+# Frames of one section, and of one object that is read: 512 GiB of plain bytes in frames of 128 KiB, and a table of
+# 32 MiB.
 MAX_FRAMES = 1 << 22
 # Sections of one object: S3 joins at most so many parts.
 MAX_SECTIONS = 10_000
@@ -123,7 +124,7 @@ def read_sections(read: Callable[[int, int], Buffer], stored_bytes: int, guess_b
     `guess_bytes`, else with two. Raises DataLoss as `parse_tail`.
     """
     sections: list[Section] = []
-    end = stored_bytes
+    end, count = stored_bytes, 0
     while end > 0 or not sections:
         if len(sections) == MAX_SECTIONS:
             raise DataLoss(f"a compressed object is damaged: it has more than {MAX_SECTIONS} seek tables")
@@ -133,7 +134,9 @@ def read_sections(read: Callable[[int, int], Buffer], stored_bytes: int, guess_b
             if isinstance(section, int):
                 raise _damaged(end, "it differs when it is read again")
         sections.append(section)
-        end = section.start_offset
+        end, count = section.start_offset, count + len(section.sizes) // 2
+        if count > MAX_FRAMES:
+            raise DataLoss(f"a compressed object is damaged: it has more than {MAX_FRAMES} frames")
     return sections[::-1]
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from tierfs.base.words.types import ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.base.bytes import ranges
+from tierfs.base.words.types import ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, checksums, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import (
@@ -45,8 +46,11 @@ R = TypeVar("R", bound=Record)
 # limit.
 _LINK_OBJECT_BYTES = 80 * 1024**3
 
-# Checksum runs per change, for those that do not fit into their link: 2 MiB.
-_RUNS_PER_CHANGE = 2048
+# A row of a compressed object may have sixteen times the bytes of a plain one's: 2048 frames beside 256 checksums.
+_COMPRESSED_ROW = 16
+
+# Checksum runs per change, for those that do not fit into their link.
+_RUNS_BYTES = 2 * 1024**2
 
 
 # Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries.
@@ -290,15 +294,18 @@ def _link_changes(
     message = pb.ColdLink(segment_id=segment_id)
     message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
     message.objects.extend(OBJECTS.codec.to_message(record) for record in objects)  # type: ignore[misc]
-    if sum(record.length for record in objects) > _LINK_OBJECT_BYTES:
+    if sum(record.length * _row_factor(record) for record in objects) > _LINK_OBJECT_BYTES:
         for described in message.objects:
-            runs = _runs_of(txn, described.id)
-            while some := list(islice(runs, _RUNS_PER_CHANGE)):
+            for some in ranges.groups(_runs_of(txn, described.id), pb.ChecksumRun.ByteSize, _RUNS_BYTES):
                 yield pb.Change(checksums=pb.ObjectChecksums(object=described, runs=some))
     else:
         for described in message.objects:
             message.checksums.extend(_runs_of(txn, described.id))
     yield pb.Change(cold_link=message)
+
+
+def _row_factor(record: ObjectRecord) -> int:
+    return _COMPRESSED_ROW if record.encoding is PayloadEncoding.ZSTD_FRAMES else 1
 
 
 def _runs_of(txn: ReadTransaction, object_id: int) -> Iterator[pb.ChecksumRun]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
+from typing import Any
 
 from tierfs.base.words.errors import DataLoss, NotFound
-from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
-from tierfs.engine.frames.frame_map import FrameMap
+from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, PayloadEncoding
+from tierfs.engine.frames.frame_map import MAX_FRAME_BYTES, MAX_GAP_BYTES, MAX_STORED_FRAME_BYTES, FrameMap
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
-from tierfs.engine.metadata.records import RECORD_VERSION, ChecksumRun
+from tierfs.engine.metadata.records import RECORD_VERSION, ChecksumRun, ObjectRecord
 from tierfs.engine.metadata.tables import CHECKSUMS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
@@ -19,6 +20,11 @@ from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 RUN_BLOCKS = 256
 
 RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
+
+# Limit of the frames of one run: its blocks, and the ends of joined objects among them.
+MAX_RUN_FRAMES = 2048
+
+_CRC_BYTES = 4
 
 
 def pack(crcs: Sequence[int]) -> bytes:
@@ -73,6 +79,29 @@ def _short(lengths: Sequence[int], *, ends: bool) -> tuple[int, ...]:
 def frames_of(run: ChecksumRun, length_bytes: int) -> FrameMap:
     """Return the frames that a run of an object of so many plain bytes places."""
     return FrameMap.of(run.frame_start, run.stored_start, run.frame_lengths, run.stored_lengths, length_bytes)
+
+
+def has_frames(run: ChecksumRun, stored: ObjectRecord) -> bool:
+    """Return whether a run of an object places frames of all its blocks, or the object is not compressed."""
+    if stored.encoding is not PayloadEncoding.ZSTD_FRAMES:
+        return True
+    return places_frames(run, stored.length, stored.stored_length)
+
+
+def places_frames(run: Any, length_bytes: int, stored_bytes: int) -> bool:
+    """Return whether a run, or its message, places frames of all its blocks inside an object of so many bytes."""
+    lengths, stored_lengths = run.frame_lengths, run.stored_lengths
+    if run.start % RUN_BYTES or len(stored_lengths) > MAX_RUN_FRAMES or len(lengths) not in (1, len(stored_lengths)):
+        return False
+    if max(run.frame_start, run.stored_start) > stored_bytes + length_bytes:
+        return False
+    for length, stored_length in zip(cycle(lengths), stored_lengths, strict=False):
+        if length > MAX_FRAME_BYTES or stored_length > (MAX_STORED_FRAME_BYTES if length else MAX_GAP_BYTES):
+            return False
+    frames = FrameMap.of(run.frame_start, run.stored_start, lengths, stored_lengths, length_bytes)
+    end = min(run.start + len(run.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES, length_bytes)
+    held = frames.plain
+    return held.start <= run.start and end <= held.end <= length_bytes and frames.stored[-1] <= stored_bytes
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
-from tierfs.engine.frames.frame_map import MAX_FRAME_BYTES
 from tierfs.engine.metadata import checksums
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 
@@ -25,9 +24,6 @@ MAX_OFFSET = 2**63 - 1
 MAX_OBJECT_BYTES = 2**46
 
 _MAX_RUN_BLOCKS = 256
-
-# Limit of the frames of one checksum run: its blocks, and the ends of joined objects among them.
-_MAX_RUN_FRAMES = 2048
 
 # Limit of each sum of a removal, 64 PiB: far more than a directory holds, and sums of many stay below 64 bits.
 _MAX_REMOVED = 2**56
@@ -173,16 +169,13 @@ def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
 
 def _check_frames(run: ChecksumRun, stored: ObjectRecord) -> None:
     """Raise DataLoss unless a run has frames of all its blocks inside the stored object, or none if that is plain."""
-    lengths, stored_lengths = run.frame_lengths, run.stored_lengths
     if stored.encoding is not PayloadEncoding.ZSTD_FRAMES:
-        require(not lengths and not stored_lengths, "a checksum run places frames of a plain object", stored.id)
+        require(
+            not run.frame_lengths and not run.stored_lengths,
+            "a checksum run places frames of a plain object",
+            stored.id,
+        )
         return
-    require(run.start % checksums.RUN_BYTES == 0, "a checksum run starts off the grid", stored.id, run.start)
-    one_each = len(lengths) == len(stored_lengths) <= _MAX_RUN_FRAMES
-    require(one_each or (len(lengths) == 1 and stored_lengths[_MAX_RUN_FRAMES:] == ()), "impossible frames", stored.id)
-    require(max(lengths, default=0) <= MAX_FRAME_BYTES, "a frame has an impossible length", stored.id, run.start)
-    require(max(run.frame_start, run.stored_start) <= MAX_OBJECT_BYTES, "impossible frames", stored.id, run.start)
-    frames = checksums.frames_of(run, stored.length)
-    end = min(run.start + run.count * CRC_BLOCK_BYTES, stored.length)
-    require(frames.plain.start <= run.start and end <= frames.plain.end <= stored.length, "missing frames", stored.id)
-    require(frames.stored[-1] <= stored.stored_length, "a frame ends after its object", stored.id, run.start)
+    require(
+        checksums.places_frames(run, stored.length, stored.stored_length), "impossible frames", stored.id, run.start
+    )

@@ -25,7 +25,7 @@ from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options import contradictions
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
-from tierfs.base.words.types import ByteRange, LocationId, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, LocationId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.engine.chunkstore.sequential_read import ObjectFile, read_steps
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
@@ -278,16 +278,19 @@ class SegmentRestore:
             return False
         if not may_have_length(record, stored.length_bytes):
             return False
-        # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
-        return stored.etag == record.etag or bool(record.encoding) or self._proves_right(record, stored)
+        # Of a ledger's object the checksums cover payloads, which only its entries' rows find: each read proves them.
+        return stored.etag == record.etag or record.encoding.is_ledger or self._proves_right(record, stored)
 
     def _proves_right(self, record: ObjectRecord, stored: StoredObject) -> bool:
         """Return whether a copy, which has another etag, has the bytes that the object was written with."""
-        if record.crc32c is None:
+        is_compressed = record.encoding is PayloadEncoding.ZSTD_FRAMES
+        # The dump has the places of frames: all stored bytes must be the same, not only what they unpack to.
+        expected = record.stored_crc32c if is_compressed else record.crc32c
+        if expected is None:
             return False
         storage = self._storage_of(record.location_id)
         try:
-            proved_sums(lambda: read_steps(storage, stored, 0, record.length), record.crc32c)
+            proved_sums(lambda: read_steps(storage, stored, 0, record.stored_bytes), expected)
         except (NotFound, DataLoss):
             return False
         return True

@@ -202,7 +202,9 @@ class _Grammar:
             return
         untrusted.check_object(record, self._own_location)
         require(max(record.id, record.linked_sequence) <= _MAX_NUMBER, "a counter near its end")
-        require(not record.encoding or record.segment_id == self._id, "an object of another ledger", record.id)
+        require(
+            not record.encoding.is_ledger or record.segment_id == self._id, "an object of another ledger", record.id
+        )
         for place, name in stored_names(record, self._own_location):
             require(self._names.setdefault((place, name), record.id) == record.id, "two objects of one name", name)
         self._contents.objects[record.id] = record
@@ -260,7 +262,7 @@ def _is_shared(txn: ReadTransaction, record: ObjectRecord, dump: str) -> bool:
         return (*physical, item.encoding, item.stored_length, item.index_name, item.entries_name)
 
     # Segments share packs, and clones any object but a ledger's.
-    if record.encoding or bool(stored.packed) != bool(record.packed) or facts(stored) != facts(record):
+    if record.encoding.is_ledger or bool(stored.packed) != bool(record.packed) or facts(stored) != facts(record):
         raise refused(dump, f"object {stored.name} is used by another segment")
     return True
 

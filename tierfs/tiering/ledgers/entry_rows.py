@@ -90,7 +90,7 @@ class EntryRows:
         """
         for change in entry.changes:
             for message in change.cold_link.objects:
-                if message.encoding and not self._has(message):
+                if message.encoding and message.segment_id and not self._has(message):
                     with suppress(NotFound, DataLoss):
                         self._put_those_of(OBJECTS.codec.from_message(message))
 

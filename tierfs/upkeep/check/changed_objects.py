@@ -71,7 +71,7 @@ class ChangedObjects:
                     yield each.record, why
                     continue
                 self.objects += 1
-                self.bytes += each.record.length
+                self.bytes += each.record.stored_bytes
         if self._adopts:
             self.adopted += self._etags.adopt()
 

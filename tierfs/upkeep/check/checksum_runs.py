@@ -1,4 +1,7 @@
-"""Checks checksum runs, in one pass beside the objects: every byte of every object has its CRC (invariant 8)."""
+"""Checks checksum runs, in one pass beside the objects: every byte of every object has its CRC (invariant 8).
+
+Those of a compressed object also place the frames of its bytes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from tierfs.base.words.types import CRC_BLOCK_BYTES
-from tierfs.engine.metadata import tables
+from tierfs.engine.metadata import checksums, tables
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.tables import CHECKSUMS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -27,7 +30,7 @@ def check_checksums(txn: ReadTransaction, table: ObjectTable) -> Iterator[Findin
         if number == count or table.ids[number] != object_id:
             yield from _orphans(object_id, rows)
             continue
-        gap = _first_gap(rows, table.lengths[number])
+        gap = _first_gap(rows, table.lengths[number], table.compressed[number])
         if gap is not None:
             yield _gap(table, number, gap)
         number += 1
@@ -39,7 +42,7 @@ def _object_id(row: tuple[bytes, Any]) -> int:
     return tables.read_u64(row[0])
 
 
-def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
+def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int, compressed_bytes: int) -> int | None:
     """Return the first offset without a CRC, or None if every byte has one and no CRC covers nothing.
 
     A run ends where the next begins, so that a composed object keeps its pieces' grids: the last block of
@@ -51,6 +54,8 @@ def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
         whole = run is not None and run.start == start and run.crcs and not len(run.crcs) % _CRC_BYTES
         if not whole or start > end or start <= last_block:
             return end
+        if compressed_bytes and not checksums.places_frames(run, length, compressed_bytes):
+            return start
         end = start + len(run.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES
         last_block = end - CRC_BLOCK_BYTES
     return None if last_block < length <= end else min(end, length)
@@ -58,11 +63,12 @@ def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
 
 def _gap(table: ObjectTable, number: int, offset: int) -> Finding:
     object_id = table.ids[number]
+    places = " or the places of its frames" if table.compressed[number] else ""
     return Finding(
         Kind.CHECKSUM_GAP,
         Severity.DAMAGE,
         f"object {object_id}",
-        f"its checksums are missing from byte {offset} on",
+        f"its checksums{places} are missing from byte {offset} on",
         mend=Mend.REBUILD_CHECKSUMS,
         object_id=object_id,
     )

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from tierfs.base.words.types import Tier
+from tierfs.base.words.types import PayloadEncoding, Tier
 
 
 class NamesIndex:
@@ -60,6 +60,9 @@ class ObjectTable:
     def __init__(self) -> None:
         self.ids = array("Q")
         self.lengths = array("Q")
+        """Plain bytes."""
+        self.compressed = array("Q")
+        """Stored bytes of a compressed object; 0 for any other."""
         self.recorded = array("L")
         """References according to the record."""
         self.counted = array("L")
@@ -76,6 +79,8 @@ class ObjectTable:
         message: _ObjectMessage = record  # type: ignore[assignment]
         self.ids.append(message.id)
         self.lengths.append(message.length)
+        is_compressed = message.encoding == PayloadEncoding.ZSTD_FRAMES
+        self.compressed.append(message.stored_length if is_compressed else 0)
         self.recorded.append(message.references)
         self.counted.append(0)
         self.tiers.append(message.tier)
@@ -102,5 +107,7 @@ class _ObjectMessage:
     tier: int
     name: str
     length: int
+    encoding: int
+    stored_length: int
     references: int
     foreign: bool

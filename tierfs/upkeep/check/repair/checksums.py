@@ -1,30 +1,40 @@
 """Recomputes checksums and locates objects in segments.
 
 Recomputed checksums are right if the object's whole CRC32C, written with the object, proves the bytes. No index leads
-from an object to the segments whose bytes it holds, so locating takes one pass over the chunks.
+from an object to the segments whose bytes it holds, so locating takes one pass over the chunks. Of a compressed object,
+the places of its frames are read from its own seek table, which the same CRC32C proves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import proved_sums
 from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums, tables
 from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.reading import compressed_objects
+from tierfs.reading.compressed_objects import CompressedSums
 from tierfs.reading.verified import VerifiedReader
 from tierfs.upkeep.check.findings import FindingPlace
 from tierfs.upkeep.check.segments import segment_name
 
 
-def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: ObjectId) -> str | None:
+def mend_checksums(
+    metadata: MetadataStore,
+    reader: VerifiedReader,
+    storage_of: Callable[[LocationId], ChunkStorage],
+    object_id: ObjectId,
+) -> str | None:
     """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
     with metadata.read() as txn:
         record = txn.get(OBJECTS, tables.u64(object_id))
@@ -32,16 +42,32 @@ def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: O
         return None
     if record.crc32c is None:
         return "the CRC32C of the whole is unknown too"
+    frames: FrameMap | None = None
     try:
-        sums = proved_sums(lambda: reader.steps(record, ByteRange(0, record.length)), record.crc32c)
+        if record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            sums = _proved_frames(storage_of(record.location_id), record, record.crc32c)
+            grid, frames = sums.grid, sums.frames
+        else:
+            grid = proved_sums(lambda: reader.steps(record, ByteRange(0, record.length)), record.crc32c).grid()
     except DataLoss:
         return "its bytes do not match the CRC32C of the whole"
     with metadata.write() as txn:
         if txn.get(OBJECTS, tables.u64(object_id)) != record:
             return "it has changed meanwhile; run the command again"
         checksums.delete(txn, object_id)
-        checksums.put_grid(txn, object_id, sums.grid())
+        if frames is None:
+            checksums.put_grid(txn, object_id, grid)
+        else:
+            checksums.put_compressed(txn, object_id, grid, frames, record.length)
+    reader.etags.plain.forget(object_id)
     return None
+
+
+def _proved_frames(storage: ChunkStorage, record: ObjectRecord, expected: int) -> CompressedSums:
+    stored = storage.stat(record.name)
+    if stored.length_bytes != record.stored_length:
+        raise DataLoss(f"it has {stored.length_bytes} bytes, its record says {record.stored_length}")
+    return compressed_objects.proved(storage, stored, record.length, expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,7 @@ def _object(
         parsed = object_names.CHUNK.fullmatch(listed.name)
         if parsed is None or listed.name in waiting:
             continue
-        start = int(parsed["start"])
-        if ByteRange(start, start + listed.length_bytes).intersect(lost):
+        if ByteRange(int(parsed["start"]), int(parsed["end"])).intersect(lost):
             return f"object {listed.name}"
     return None
 

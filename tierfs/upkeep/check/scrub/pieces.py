@@ -36,7 +36,7 @@ class ScrubPiece:
     first: bool
     """Whether the segment's CRC32C is computed from this copy."""
     grid: Grid | None = None
-    """The object's blocks that hold them; None if the metadata has no checksums."""
+    """The object's blocks that hold them; None if the metadata has no checksums, or no places of their frames."""
 
     @property
     def tier(self) -> Tier | None:
@@ -133,7 +133,7 @@ def _grids(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> Iter
         following = checksums.run_behind(txn, object_id, at)
         limit = length if following is None else min(following, length)
         held = ByteRange(at, max(at, min(wanted.end, limit)))
-        if run is None or not held:
+        if run is None or not held or not checksums.has_frames(run, placed.object):
             yield ByteRange(at, wanted.end), None
             return
         held = ByteRange(at, min(held.end, run.start + run.count * CRC_BLOCK_BYTES))
