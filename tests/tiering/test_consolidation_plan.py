@@ -17,11 +17,13 @@ from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tests.tiering.test_consolidate import cold_pieces, objects
 from tests.upkeep.holder.holding import SETTLED_S, TrioClock, working
 from tierfs.base.options.config import OffloadSettings
+from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import (
     ROOT_DIRECTORY,
     ByteRange,
     ChunkState,
+    Compression,
     LocationId,
     ObjectId,
     PayloadEncoding,
@@ -266,6 +268,99 @@ def _consolidated(chain: list[tuple[int, int, int]], limits: JoinLimits) -> list
         made = (sum(one[0] for one in run), max(one[1] for one in run) + 1, min(one[2] for one in run))
         found[start + first : start + end] = [made]
     return found
+
+
+ZSTD = Policy(object_bytes=30, compression=Compression.ZSTD)
+
+
+def to_compress(found: SegmentChunks, wanted: Policy = ZSTD, join: JoinLimits = LIMITED) -> list[tuple[int, int]]:
+    """The ranges that become compressed objects."""
+    made = [action for action in plan(found, ANY, join, NO_RELOCATION, wanted) if action.compresses]
+    assert not any(action.merges for action in made)
+    return ranges(iter(made))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "made"),
+    [
+        ([5], [(0, 5)]),
+        ([29], [(0, 29)]),
+        ([300], [(0, 300)]),
+        ([29, 2], [(0, 29), (29, 31)]),
+        ([20, 10], [(0, 30)]),
+        ([20, 11, 19], [(0, 20), (20, 50)]),
+        ([1, 300, 1, 1], [(0, 1), (1, 301), (301, 303)]),
+    ],
+)
+def test_plain_chunks_are_compressed_alone_or_as_many_as_fit(lengths: list[int], made: list[tuple[int, int]]) -> None:
+    found = SegmentChunks(SEGMENT, ByteRange(0, sum(lengths)), chunks_of(lengths))
+    assert to_compress(found) == made
+    assert to_compress(found, replace(ZSTD, compression=Compression.OFF)) == []
+    assert [action for action in plan(found, ANY, LIMITED, NO_RELOCATION) if action.compresses] == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=40), st.integers(0, 100))
+def test_each_plain_chunk_is_compressed_once_and_no_other(pieces: list[tuple[int, bool, bool]], start: int) -> None:
+    """Whatever else is joined: no chunk is in two actions."""
+    chunks, at = [], 0
+    for number, (length, is_plain, is_damaged) in enumerate(pieces, 1):
+        encoding = PayloadEncoding.RAW if is_plain else PayloadEncoding.PULSAR_BLOCK
+        found = placed(number, at, length, encoding=encoding)
+        state = ChunkState.SUSPECT if is_damaged else ChunkState.GOOD
+        chunks.append(replace(found, chunk=replace(found.chunk, state=state)))
+        at += length
+    start = min(start, at)
+    cold = SegmentChunks(SEGMENT, ByteRange(start, at), tuple(chunks))
+    actions = list(plan(cold, ANY, LIMITED, NO_RELOCATION, ZSTD))
+    touched = [chunk.start_offset for action in actions for chunk in action.chunks]
+    wanted = [
+        each.chunk.start_offset
+        for each, (_, is_plain, is_damaged) in zip(chunks, pieces, strict=True)
+        if is_plain and not is_damaged and cold.live(each)
+    ]
+    assert sorted(touched) == wanted
+    assert all(action.compresses for action in actions)
+    assert all(len(action.chunks) == 1 or action.range.length_bytes <= ZSTD.object_bytes for action in actions)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"foreign": True},
+        {"references": 2},
+        {"references": 3, "packed": 3},
+        {"encoding": PayloadEncoding.PULSAR_BLOCK},
+        {"location_id": ELSEWHERE},
+        {"linked_sequence": 101},
+    ],
+    ids=["adopted", "shared with a clone", "of a pack", "a ledger's", "elsewhere", "not in the journal"],
+)
+def test_what_is_never_compressed(changes: dict[str, object]) -> None:
+    chunks = (placed(1, 0, 10), placed(2, 10, 10, **changes), placed(3, 20, 10))
+    found = SegmentChunks(SEGMENT, ByteRange(0, 30), chunks)
+    assert to_compress(found) == [(0, 10), (20, 30)]
+
+
+@pytest.mark.parametrize(("compression", "made"), [("zstd", [(0, 20)]), ("auto", [(0, 10)]), ("off", [])])
+def test_auto_leaves_what_was_kept_plain(compression: str, made: list[tuple[int, int]]) -> None:
+    found = SegmentChunks(SEGMENT, ByteRange(0, 20), (placed(1, 0, 10), placed(2, 10, 10, kept_plain=True)))
+    assert to_compress(found, replace(ZSTD, compression=Compression(compression))) == made
+
+
+def test_chunks_of_one_object_that_the_segment_has_alone_are_compressed() -> None:
+    """As a cut through a chunk leaves them, or a pack of which nothing else is left."""
+    one = placed(1, 0, 100, references=2, packed=9).object
+    parts = [
+        PlacedChunk(ChunkRecord(start_offset=at, length=10, object_id=one.id, object_offset=40 + 3 * at), one)
+        for at in (0, 10)
+    ]
+    assert to_compress(SegmentChunks(SEGMENT, ByteRange(0, 20), tuple(parts))) == [(0, 20)]
+
+
+def test_neighbours_that_are_compressed_are_not_joined_as_well() -> None:
+    found = SegmentChunks(SEGMENT, ByteRange(0, 30), chunks_of([5, 5, 5, 5, 5, 5]))
+    (action,) = plan(found, ANY, UNLIMITED, NO_RELOCATION, ZSTD)
+    assert (action.compresses, action.range) == (True, ByteRange(0, 30))
 
 
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "1000", "deletion_lag": "0"}

@@ -24,6 +24,7 @@ from tierfs.upkeep.holder.status import (
     StoreStatus,
     TierStatus,
 )
+from tierfs.upkeep.holder.uncompressed import Uncompressed
 
 # A label and a text.
 Row = tuple[str, str]
@@ -88,6 +89,7 @@ def cold_work_rows(report: StoreStatus) -> list[Row]:
         ("journal", _journal(report)),
         ("uploads", f"{report.uploads_in_flight} in flight{left}"),
         ("garbage", f"{units.count(report.garbage, 'object')}, {units.size(report.garbage_bytes)}"),
+        *([("not compressed", _uncompressed(report.uncompressed))] if report.uncompressed.bytes else []),
     ]
 
 
@@ -138,6 +140,12 @@ def failure_rows(report: StoreStatus) -> list[Row]:
         *(("request", request_text(request)) for request in report.requests),
         *(("garbage error", printable(error)) for error in report.garbage_errors),
     ]
+
+
+def _uncompressed(plain: Uncompressed) -> str:
+    held = f"{units.size(plain.bytes)} in {units.count(plain.segments, 'segment')}"
+    least = "" if plain.is_all else "at least "
+    return f"{least}{held}, against their policy; to compress them: tierfs consolidate --compress"
 
 
 def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:

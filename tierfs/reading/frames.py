@@ -12,7 +12,7 @@ from tierfs.engine.frames.frame_map import FrameMap
 
 log = logging.getLogger(__name__)
 
-# Plain bytes that are unpacked in one call, and shown to their readers while they are hot in the processor's cache.
+# Plain bytes that are unpacked in one step, and shown to their readers while they are hot in the processor's cache.
 _STEP_BYTES = MIB
 
 
@@ -35,7 +35,7 @@ class Scratch:
         """Return stored bytes, in memory that writing plain ones up to `plain_end` does not touch."""
         stored = held.of(self.view, self.origin)
         overlaps = 0 <= self.gap_bytes < plain_end - (held.start - self.origin)
-        return memoryview(bytes(stored)) if overlaps else stored
+        return memoryview(bytearray(stored)) if overlaps else stored
 
 
 class FrameShare:
@@ -89,35 +89,21 @@ class FrameShare:
         """Unpack arrived frames to `view` from `done` on, about a MiB; return the filled length of `view`."""
         starts, stored = self._frames.starts, self._frames.stored
         arrived_end, limit = scratch.origin + arrived, scratch.limit(arrived, len(view))
-        first = self._skip_tables(arrived_end)
-        index, end = first, done
-        while index < self._stop and stored[index + 1] <= arrived_end and end - done < _STEP_BYTES:
+        end = done
+        while self._index < self._stop and end - done < _STEP_BYTES:
+            index = self._index
+            packed = ByteRange(stored[index], stored[index + 1])
             held = ByteRange(starts[index], starts[index + 1])
-            part = held.intersect(self._wanted)
-            is_whole = part == held and bool(held)
-            if end + part.length_bytes > limit or (index > first and not is_whole):
+            plain_end = end + held.intersect(self._wanted).length_bytes
+            if packed.end > arrived_end or plain_end > limit:
                 break
-            end, index = end + part.length_bytes, index + 1
-            if not is_whole:
-                break
-        if index > first:
-            packed = ByteRange(stored[first], stored[index])
-            self._unpack(range(first, index), scratch.bytes(packed, end), view[done:end])
-            self._index = index
+            if held:  # else stored bytes between frames
+                self._unpack(held, scratch.bytes(packed, plain_end), view[end:plain_end])
+            self._index, end = index + 1, plain_end
         return end
 
-    def _skip_tables(self, arrived_end: int) -> int:
-        """Pass arrived bytes between frames; return the number of the next frame."""
-        starts, stored, index = self._frames.starts, self._frames.stored, self._index
-        while index < self._stop and starts[index] == starts[index + 1] and stored[index + 1] <= arrived_end:
-            index += 1
-        self._index = index
-        return index
-
-    def _unpack(self, numbers: range, packed: memoryview, view: memoryview) -> None:
-        """Unpack whole frames, or the wanted part of one."""
-        starts, stored = self._frames.starts, self._frames.stored
-        held = ByteRange(starts[numbers.start], starts[numbers.stop])
+    def _unpack(self, held: ByteRange, packed: memoryview, view: memoryview) -> None:
+        """Unpack a frame, or the wanted part of it."""
         part = held.intersect(self._wanted)
         try:
             if part == held:
@@ -127,12 +113,6 @@ class FrameShare:
                 zstd.decompress_into(packed, whole)
                 view[:] = part.of(whole, held.start)
         except DataLoss as exc:
-            if len(numbers) > 1:  # the others may be right
-                for number in numbers:
-                    stored_one = ByteRange(stored[number], stored[number + 1]).of(packed, stored[numbers.start])
-                    plain = ByteRange(starts[number], starts[number + 1]).of(view, held.start)
-                    self._unpack(range(number, number + 1), stored_one, plain)
-                return
             # The checksums of the plain bytes decide: zeros differ from them, and the reader tries again, or accuses.
             log.info("the frame of bytes %d to %d cannot be unpacked: %s", held.start, held.end, exc)
             view[:] = bytes(len(view))

@@ -1,6 +1,6 @@
 """The stored form of a compressed object, as a Source of known length.
 
-All frames are compressed once before the upload, because its parts need their places. What they take is kept in memory
+All frames are compressed once before the upload, because its parts need their places. They are kept in memory
 up to a limit for the whole process; the others are compressed again when they are sent, which gives the same bytes.
 """
 

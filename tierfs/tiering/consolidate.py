@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.base.bytes.byte_times import ByteTimes
 from tierfs.base.bytes.checksum import Stretch, joined, twice
-from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.types import ObjectId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
 from tierfs.engine.metadata import chain, chains, changes, chunk_times, directories, tables
@@ -42,6 +42,8 @@ class Consolidated:
     """Bytes of the new object; 0 when no byte had to move."""
     client_bytes: int = 0
     """Bytes of it that were read and uploaded again; the server copied the rest."""
+    kept_plain_bytes: int = 0
+    """Bytes that stay where they are, as compressing them saves too little; then there is no new object."""
 
 
 class Consolidate:
@@ -59,10 +61,13 @@ class Consolidate:
 
         Raises ChunksMoved when the chunks changed since the plan, DataLoss when a piece is damaged (its chunk is
         then suspect), Unavailable when the copy is, Fenced, and storage errors; the old chunks stay in every case.
+        InvalidRequest for an action that compresses.
         """
         if action.merges:
             self._merge(action)
             return Consolidated()
+        if action.compresses:
+            raise InvalidRequest("this version does not compress objects that are cold already")
         self._cold.require_ours()
         try:
             return self._copy(action, progress)

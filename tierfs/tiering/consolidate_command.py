@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 
@@ -51,12 +51,37 @@ class ConsolidateReport:
     """Chunks that became part of their neighbour, as both were parts of one object; no byte moved."""
     journal_entries: int = 0
 
-    def plus(self, action: ConsolidateAction, done: Consolidated) -> ConsolidateReport:
+
+@dataclass(frozen=True, slots=True)
+class CompressReport(ConsolidateReport):
+    """Result of a consolidation that compresses as well, done or planned. The sums of `ConsolidateReport` are of all
+    objects, also of those that are compressed."""
+
+    compressed_objects: int = 0
+    """New objects that are compressed."""
+    plain_bytes: int = 0
+    """Bytes of the segments in them."""
+    stored_bytes: int = 0
+    """Bytes that they have; 0 when it was only planned."""
+    kept_plain_bytes: int = 0
+    """Bytes that stay plain, because compressing them saves too little."""
+
+    def without_compression(self) -> ConsolidateReport:
+        """Return the sums of all objects alone."""
+        return ConsolidateReport(**{each.name: getattr(self, each.name) for each in fields(ConsolidateReport)})
+
+    def plus(self, action: ConsolidateAction, done: Consolidated) -> CompressReport:
         """Return the sum with one more action."""
         if action.merges:
             return replace(self, merged_chunks=self.merged_chunks + len(action.chunks) - 1)
+        if done.kept_plain_bytes:
+            return replace(self, kept_plain_bytes=self.kept_plain_bytes + done.kept_plain_bytes)
+        compressed = int(action.compresses)
         return replace(
             self,
+            compressed_objects=self.compressed_objects + compressed,
+            plain_bytes=self.plain_bytes + compressed * action.range.length_bytes,
+            stored_bytes=self.stored_bytes + compressed * done.bytes,
             objects_before=self.objects_before + len(action.chunks),
             objects_after=self.objects_after + 1,
             bytes=self.bytes + done.bytes,
@@ -70,18 +95,22 @@ def asked_for(
     location_id: LocationId,
     settings: OffloadSettings,
     start: int = 0,
+    *,
+    compress: bool = False,
 ) -> tuple[tuple[ConsolidateAction, ...], int | None]:
     """Plan all that can be consolidated from `start` on, however few chunks; adopted objects may be copied too.
 
-    Return the actions of a window of chunks, and the offset of the next window, None after the last one.
+    `compress`: plain chunks are compressed, too, where the policy asks for it. Return the actions of a window of
+    chunks, and the offset of the next window, None after the last one.
     """
-    object_bytes = policies.effective(txn, segment).object_bytes
+    policy = policies.effective(txn, segment)
     eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
-    join = consolidate_plan.when_asked(object_bytes)
+    join = consolidate_plan.when_asked(policy.object_bytes)
     chunks = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), _WINDOW_CHUNKS))
     placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks if not chunk.lost)
     cold = SegmentChunks(segment.id, segment.range, placed)
-    actions = tuple(plan(cold, eligible, join, consolidate_plan.relocation(settings)))
+    relocate = consolidate_plan.relocation(settings)
+    actions = tuple(plan(cold, eligible, join, relocate, policy if compress else None))
     return actions, chunks[-1].end_offset if len(chunks) == _WINDOW_CHUNKS else None
 
 
@@ -95,7 +124,10 @@ class Consolidation:
         location_id: LocationId,
         settings: OffloadSettings,
         report: OnProgress,
+        *,
+        compress: bool = False,
     ) -> None:
+        self._compress = compress
         self._metadata = metadata
         self._consolidate = consolidate
         self._location_id = location_id
@@ -104,18 +136,18 @@ class Consolidation:
         self._lock = threading.Lock()
         self._changed: set[SegmentId] = set()
         self._error: TierfsError | None = None
-        self.done = ConsolidateReport()
+        self.done = CompressReport()
 
-    def would_do(self, pages: Iterable[Sequence[Named]]) -> ConsolidateReport:
-        """Report the first pass of `run` and change nothing. `client_bytes` stays 0: only a run can measure it."""
+    def would_do(self, pages: Iterable[Sequence[Named]]) -> CompressReport:
+        """Report the first pass of `run` and change nothing. Only a run measures `client_bytes` and `stored_bytes`."""
         for name, segment_id in self._with_cold(pages):
             for actions in self._windows(segment_id):
                 for action in actions:
                     self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
             self._meter(0, name, 1)
-        return replace(self.done, segments=len(self._changed))
+        return replace(self.done, segments=len(self._changed), stored_bytes=0)
 
-    def run(self, pages: Iterable[Sequence[Named]], publish: Callable[[], int]) -> ConsolidateReport:
+    def run(self, pages: Iterable[Sequence[Named]], publish: Callable[[], int]) -> CompressReport:
         """Consolidate until nothing is left to do; raise the first error after all actions were attempted.
 
         Of the segments, which come in pages, it remembers those that it changes.
@@ -172,7 +204,9 @@ class Consolidation:
                 segment = directories.living_segment(txn, segment_id)
                 if segment is None:
                     return
-                actions, start = asked_for(txn, segment, self._location_id, self._settings, start)
+                actions, start = asked_for(
+                    txn, segment, self._location_id, self._settings, start, compress=self._compress
+                )
             yield actions
 
     def _try(self, name: str, action: ConsolidateAction) -> bool:

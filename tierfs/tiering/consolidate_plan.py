@@ -5,19 +5,32 @@ Nothing here reads a database or a clock. The executor checks a plan again; carr
 The background writer joins chunks of a growing segment once enough small neighbours make an object at least twice as
 long as each of them. So a byte is copied at most once per doubling of its object, and never again once that is half of
 object_bytes. A segment that is sealed and all cold is joined once more, all its small chunks, as it cannot grow.
+
+A command may also ask for the chunks that are plain although the policy of their segment asks for compression. Their
+bytes pass through this machine in any case, so neighbours of any length are joined as long as they fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.options.config import OffloadSettings
-from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
+from tierfs.base.options.policy import MAX_OBJECT_BYTES, Policy
+from tierfs.base.words.types import (
+    ByteRange,
+    ChunkState,
+    Compression,
+    LocationId,
+    ObjectId,
+    PayloadEncoding,
+    SegmentId,
+)
 from tierfs.engine.metadata.chain import continues
 from tierfs.engine.metadata.layout import PlacedChunk
-from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 
 # Chunks joined in one object: half of the parts an upload may have, and one commit of some 50 ms.
 MAX_PIECES = 5000
@@ -33,6 +46,8 @@ class ConsolidateAction:
     """The segment's bytes that the new chunk holds: the still readable ones of the chunks."""
     merges: bool = False
     """Whether the chunks follow each other in one object, so that no byte has to move."""
+    compresses: bool = False
+    """Whether the new object is compressed, by the policy in force when it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +113,27 @@ class Eligible:
 
 
 def plan(
-    cold: SegmentChunks, eligible: Callable[[PlacedChunk], bool], join: JoinLimits, relocate: RelocateLimits
+    cold: SegmentChunks,
+    eligible: Callable[[PlacedChunk], bool],
+    join: JoinLimits,
+    relocate: RelocateLimits,
+    wanted: Policy | None = None,
 ) -> Iterator[ConsolidateAction]:
-    """Yield the actions in the order of execution: merges first, as the others build on them."""
+    """Yield the actions in the order of execution: merges first, as the others build on them.
+
+    `wanted`: the policy by which plain chunks are compressed; None: they stay plain.
+    """
     merged = list(_merged(cold.chunks))
     yield from merge_actions(cold)
     cold = replace(cold, chunks=tuple(merged))
     taken: set[int] = set()
-    for run in _runs(cold, eligible, join.largest_bytes):
+    if wanted is not None:
+        for group in _uncompressed(cold, eligible, wanted):
+            taken.update(placed.chunk.start_offset for placed in group)
+            yield replace(_action(cold, group), compresses=True)
+    for run in _runs(
+        cold, lambda placed: placed.chunk.start_offset not in taken and eligible(placed), join.largest_bytes
+    ):
         for group in groups(run, [cold.live(placed).length_bytes for placed in run], join):
             taken.update(placed.chunk.start_offset for placed in group)
             yield _action(cold, group)
@@ -122,6 +150,32 @@ def merge_actions(cold: SegmentChunks) -> Iterator[ConsolidateAction]:
             chunks = tuple(placed.chunk for placed in run)
             window = ByteRange(chunks[0].start_offset, chunks[-1].end_offset)
             yield ConsolidateAction(cold.segment_id, chunks, window, merges=True)
+
+
+def asks_to_compress(wanted: Policy, record: ObjectRecord) -> bool:
+    """Return whether a policy asks for the compressed form of an object that has its plain one."""
+    if record.encoding is not PayloadEncoding.RAW or record.foreign:
+        return False
+    return wanted.compression is Compression.ZSTD or (wanted.compression is Compression.AUTO and not record.kept_plain)
+
+
+def _uncompressed(
+    cold: SegmentChunks, eligible: Callable[[PlacedChunk], bool], wanted: Policy
+) -> Iterator[Sequence[PlacedChunk]]:
+    """Yield the groups of neighbours that a policy wants to be one compressed object each.
+
+    Without chunks of objects that other segments have parts of, a clone or those in a pack: such an object would stay,
+    beside a new one for each segment.
+    """
+    limits = JoinLimits(wanted.object_bytes, largest_bytes=MAX_OBJECT_BYTES, fewest=1)
+    own = _references(cold)
+
+    def fits(placed: PlacedChunk) -> bool:
+        record = placed.object
+        return eligible(placed) and asks_to_compress(wanted, record) and record.references == own[record.id]
+
+    for run in _runs(cold, fits, limits.largest_bytes):
+        yield from groups(run, [cold.live(placed).length_bytes for placed in run], limits)
 
 
 def groups(run: Sequence[PlacedChunk], lengths: Sequence[int], limits: JoinLimits) -> Iterator[Sequence[PlacedChunk]]:
@@ -149,7 +203,7 @@ def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) 
     pending = [(start, end)]
     while pending:
         start, end = pending.pop()
-        if end - start < max(2, limits.fewest):
+        if end - start < limits.fewest:
             continue
         part = lengths[start:end]
         if not limits.doubling or sum(part) >= 2 * max(part):
@@ -164,21 +218,24 @@ def mostly_dead(cold: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
 
     Objects that chunks of other segments hold parts of, and adopted ones, are excluded: they would stay.
     """
-    live_bytes: dict[ObjectId, int] = {}
-    chunks: dict[ObjectId, int] = {}
+    live_bytes: Counter[ObjectId] = Counter()
     for placed in cold.chunks:
-        record = placed.object
-        live_bytes[record.id] = live_bytes.get(record.id, 0) + cold.live(placed).length_bytes
-        chunks[record.id] = chunks.get(record.id, 0) + 1
+        live_bytes[placed.object.id] += cold.live(placed).length_bytes
+    own = _references(cold)
     return {
         record.id
         for record in (placed.object for placed in cold.chunks)
         if not record.foreign
-        and record.references == chunks[record.id]
+        and record.references == own[record.id]
         and live_bytes[record.id]
         and limits.min_bytes <= record.length <= limits.max_bytes
         and 100 * (record.length - live_bytes[record.id]) >= limits.dead_percent * record.length
     }
+
+
+def _references(cold: SegmentChunks) -> Mapping[ObjectId, int]:
+    """Return how many chunks of the segment each object has."""
+    return Counter(placed.object.id for placed in cold.chunks)
 
 
 def _action(cold: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
@@ -223,7 +280,7 @@ def unasked(segment: SegmentRecord, object_bytes: int, settings: OffloadSettings
     if segment.sealed and segment.cold.bytes >= segment.length - segment.start_offset:
         return when_asked(object_bytes)
     small = largest_small_bytes(object_bytes)
-    return JoinLimits(object_bytes, small, fewest=settings.consolidate_chunks, doubling=True)
+    return JoinLimits(object_bytes, small, fewest=max(2, settings.consolidate_chunks), doubling=True)
 
 
 def relocation(settings: OffloadSettings) -> RelocateLimits:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
 from tierfs.base.words.errors import DataLoss, TierfsError, Unavailable
-from tierfs.base.words.types import ByteRange, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, Compression, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import chains, checksums, chunk_times, directories, policies
@@ -61,7 +61,9 @@ class Offload:
                 sent = compressed(source, policy)
                 if sent is not None:
                     stack.callback(sent.close)
-                objects.make(self._metadata, self._cold, OffloadRecipe(self._metadata, action, source, crc, sent))
+                kept_plain = sent is None and policy.compression is Compression.AUTO
+                recipe = OffloadRecipe(self._metadata, action, source, crc, sent, kept_plain=kept_plain)
+                objects.make(self._metadata, self._cold, recipe)
             except DamagedChunk as exc:
                 return self._accuser.damages(source, [(action.segment_id, place) for place in places], exc)
         return {}
@@ -101,10 +103,16 @@ class OffloadRecipe(objects.Recipe[None]):
         source: ChunkSource,
         crc32c: int,
         sent: CompressedSource | None = None,
+        *,
+        kept_plain: bool = False,
     ) -> None:
-        """`sent` is the compressed form of the source, if that is stored; the caller closes both."""
+        """`sent` is the compressed form of the source, if that is stored; the caller closes both.
+
+        `kept_plain`: it is not, because compressing saves too little.
+        """
         super().__init__(crc32c)
         self.compressed = sent
+        self._kept_plain = kept_plain
         self._metadata = metadata
         self._action = action
         self._source = source
@@ -129,7 +137,8 @@ class OffloadRecipe(objects.Recipe[None]):
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, places = revalidated(txn, action)
             times = times_of(txn, segment, action, places)
-            stored = replace(record, written_ms=chunk_times.ended_ms(txn, segment, window), times=ByteTimes.of(times))
+            ended_ms = chunk_times.ended_ms(txn, segment, window)
+            stored = replace(record, kept_plain=self._kept_plain, written_ms=ended_ms, times=ByteTimes.of(times))
             Editor(txn, segment).link_objects([(window, stored)], segment_first=True)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 

@@ -105,6 +105,13 @@ def test_rename_and_clone_do_what_the_commands_do(store: tierfs.Store) -> None:
         store.segment("old/b").clone("d", end=9)
 
 
+def test_objects_are_consolidated(store: tierfs.Store) -> None:
+    for _ in range(2):
+        store.append("logs/s", b"line\n")
+        store.offload("logs/s")
+    assert (store.consolidate().objects_before, store.consolidate(compress=True).objects_before) == (2, 0)
+
+
 def test_policies_are_set_unset_and_refused(store: tierfs.Store) -> None:
     store.set_policy("new/directory", chunk_bytes="1MiB", offload_after="1h")
     assert store.policy("new/directory")["chunk_bytes"] == 1 << 20

@@ -34,6 +34,7 @@ from tierfs.upkeep.holder.verbs import (
     ACCEPT_LOSS,
     BEFORE,
     BEFORE_OFFSET,
+    COMPRESS,
     CONSOLIDATE,
     DRY_RUN,
     EVICT,
@@ -197,15 +198,15 @@ def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
 
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
     of_parts = ["offload part", "evict part"]
-    others = ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
+    others = ["offload", "ledger offload", "consolidate", "compress", "evict", "load", "switch", "gc"]
     assert sorted(VERBS) == sorted([*others, *of_parts])
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
     assert (BEFORE_OFFSET, KEEP) == ("before_offset", "keep")
     uploads = [verb.name for verb in VERBS.values() if verb.uploads]
-    assert uploads == ["offload", "ledger offload", "offload part", "switch"]
+    assert uploads == ["offload", "ledger offload", "offload part", "compress", "switch"]
 
 
-@pytest.mark.parametrize("verb", [CONSOLIDATE, EVICT], ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", [CONSOLIDATE, COMPRESS, EVICT], ids=lambda verb: verb.name)
 def test_a_dry_run_takes_no_lock(store: TestStore, verb: Verb[Any]) -> None:
     store.offload()
     with hold(store.paths.holder, store.clock):

@@ -250,6 +250,7 @@ class ObjectRecord(Record):
     times: ByteTimes = NO_TIMES
     stored_crc32c: int | None = None
     cipher: int = 0
+    kept_plain: bool = False
 
     @property
     def stored_bytes(self) -> int:

@@ -181,7 +181,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times", "stored_crc32c", "cipher", "key_id")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times", "stored_crc32c", "cipher", "key_id", "kept_plain")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +209,7 @@ class ObjectRecord(_message.Message):
     STORED_CRC32C_FIELD_NUMBER: _ClassVar[int]
     CIPHER_FIELD_NUMBER: _ClassVar[int]
     KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    KEPT_PLAIN_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -236,7 +237,8 @@ class ObjectRecord(_message.Message):
     stored_crc32c: int
     cipher: int
     key_id: bytes
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ..., stored_crc32c: _Optional[int] = ..., cipher: _Optional[int] = ..., key_id: _Optional[bytes] = ...) -> None: ...
+    kept_plain: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ..., stored_crc32c: _Optional[int] = ..., cipher: _Optional[int] = ..., key_id: _Optional[bytes] = ..., kept_plain: _Optional[bool] = ...) -> None: ...
 
 class ByteTimes(_message.Message):
     __slots__ = ("ends", "first_ms", "written_ms")

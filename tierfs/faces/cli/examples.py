@@ -190,6 +190,7 @@ tierfs evict logs --keep 10GiB
 """,
     "consolidate": """
 tierfs consolidate logs
+tierfs consolidate --compress logs    # after: tierfs config logs compression=auto
 """,
     "warmup": """
 tierfs warmup logs/2026-11-25

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.delete import Deletion
     from tierfs.engine.segments.rename import Renamed
     from tierfs.faces.python.ledger import Ledger, ManagedLedger
+    from tierfs.tiering.consolidate_command import ConsolidateReport
     from tierfs.tiering.offload_command import OffloadReport
     from tierfs.upkeep.holder.work import EvictReport
 
@@ -150,6 +151,17 @@ class Store:
         from tierfs.upkeep.holder.verbs import EVICT, FORCE, flags
 
         return perform(self._connection.store, EVICT, path, flags({FORCE: force}))
+
+    def consolidate(self, path: str = "", *, compress: bool = False) -> ConsolidateReport:
+        """Join small neighbouring cold objects, and `compress` plain ones where the policy requires it.
+
+        Of the latter the result is a CompressReport. Raises as `offload`.
+        """
+        from tierfs.upkeep.holder.perform import perform
+        from tierfs.upkeep.holder.verbs import COMPRESS, CONSOLIDATE
+
+        store = self._connection.store
+        return perform(store, COMPRESS, path) if compress else perform(store, CONSOLIDATE, path)
 
     def policy(self, path: str = "") -> Mapping[str, Any]:
         """Return the value of each policy in force at a path. Raises NotFound."""

@@ -27,6 +27,7 @@ from tierfs.upkeep.holder.follow_lag import FollowLag, follow_lag
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
+from tierfs.upkeep.holder.uncompressed import NOT_COUNTED, Uncompressed, uncompressed
 from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, any_moves, longest_allowed_s
 
 _MS_PER_S = 1000
@@ -186,6 +187,7 @@ class StoreStatus:
     follows: tuple[FollowStatus, ...] = ()
     gaps: tuple[GapStatus, ...] = ()
     """Of the last week."""
+    uncompressed: Uncompressed = NOT_COUNTED
     follow_lag: FollowLag | None = None
     """Of the followed logs of this host; None if their file system does not answer."""
 
@@ -201,8 +203,8 @@ def store_status(
 ) -> StoreStatus:
     """Read the status from the sums; costs the same however many segments there are, once a store has sums.
 
-    `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, for
-    which the records of segments may have to be read.
+    `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, and
+    what could be compressed is not counted, for which the records of segments may have to be read.
     """
     lag = follow_lag(metadata)
     with metadata.read() as txn:
@@ -249,6 +251,7 @@ def store_status(
             adoptions=tuple(_adoptions(txn)),
             follows=tuple(_follows(txn)),
             gaps=tuple(_gaps(txn)),
+            uncompressed=NOT_COUNTED if brief else uncompressed(txn),
             follow_lag=lag,
         )
 

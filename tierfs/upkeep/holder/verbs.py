@@ -14,7 +14,7 @@ from tierfs.base.bytes.progress import OnProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments.positions import Position
 from tierfs.tiering.backup.segment import SegmentRestored
-from tierfs.tiering.consolidate_command import ConsolidateReport
+from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
@@ -36,7 +36,7 @@ BEFORE = "before"
 # Options of a part: an offset of a segment, and the newest bytes that stay.
 BEFORE_OFFSET, KEEP = "before_offset", "keep"
 
-# Flag of consolidate and evict. It changes nothing and needs no lock, so no request has it.
+# Flag of consolidate, compress and evict. It changes nothing and needs no lock, so no request has it.
 DRY_RUN = "dry_run"
 
 # Flag of evict.
@@ -86,6 +86,14 @@ CONSOLIDATE = Verb(
     ConsolidateReport,
 )
 
+# By a name of its own: an older holder would only join objects.
+COMPRESS = Verb(
+    "compress",
+    lambda work, path, options, report: work.compress(path, dry_run=DRY_RUN in options, report=report),
+    CompressReport,
+    uploads=True,
+)
+
 EVICT = Verb(
     "evict",
     lambda work, path, options, report: work.evict(
@@ -121,7 +129,7 @@ COLLECT = Verb(
 
 VERBS: Mapping[str, Verb[Any]] = {
     verb.name: verb
-    for verb in (OFFLOAD, OFFLOAD_PREFIX, OFFLOAD_PART, CONSOLIDATE, EVICT, EVICT_PART, LOAD, SWITCH, COLLECT)
+    for verb in (OFFLOAD, OFFLOAD_PREFIX, OFFLOAD_PART, CONSOLIDATE, COMPRESS, EVICT, EVICT_PART, LOAD, SWITCH, COLLECT)
 }
 
 

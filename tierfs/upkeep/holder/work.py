@@ -29,7 +29,7 @@ from tierfs.tiering import evict, objects
 from tierfs.tiering.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_chunks, up_to
 from tierfs.tiering.consolidate import Consolidate
-from tierfs.tiering.consolidate_command import ConsolidateReport, Consolidation
+from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport, Consolidation
 from tierfs.tiering.evict import Evicted, Outcome
 from tierfs.tiering.evict_command import EvictCommand, LocalSegment
 from tierfs.tiering.garbage import ballast
@@ -173,13 +173,22 @@ class ColdWork(LocalWork):
 
         Raises NotFound, Fenced, and the first error after all else was done; the successful part stays.
         """
+        return self._consolidate(path, dry_run=dry_run, compress=False, report=report).without_compression()
+
+    def compress(self, path: str, *, dry_run: bool, report: OnProgress) -> CompressReport:
+        """Do the same, and compress cold chunks that are plain although the policy of their segment asks for it."""
+        return self._consolidate(path, dry_run=dry_run, compress=True, report=report)
+
+    def _consolidate(self, path: str, *, dry_run: bool, compress: bool, report: OnProgress) -> CompressReport:
         if not dry_run:
             self.publisher.require_ownership()
         pages = directories.pages(self.metadata.read, path)
-        run = Consolidation(self.metadata, self.consolidator, self.cold.location_id, self.settings, report)
+        run = Consolidation(
+            self.metadata, self.consolidator, self.cold.location_id, self.settings, report, compress=compress
+        )
         if dry_run:
             return run.would_do(pages)
-        attempts, done = Attempts(), ConsolidateReport()
+        attempts, done = Attempts(), CompressReport()
         with attempts.step():
             done = run.run(pages, partial(self.publish, report))
         report(doing("looking for packs that are mostly dead"))
