@@ -280,7 +280,7 @@ def unasked(segment: SegmentRecord, object_bytes: int, settings: OffloadSettings
     if segment.sealed and segment.cold.bytes >= segment.length - segment.start_offset:
         return when_asked(object_bytes)
     small = largest_small_bytes(object_bytes)
-    return JoinLimits(object_bytes, small, fewest=max(2, settings.consolidate_chunks), doubling=True)
+    return JoinLimits(object_bytes, small, fewest=settings.consolidate_chunks, doubling=True)
 
 
 def relocation(settings: OffloadSettings) -> RelocateLimits:
