@@ -105,7 +105,7 @@ class Eligible:
         """Return whether a chunk is eligible."""
         return (
             placed.chunk.state is ChunkState.GOOD
-            and placed.object.encoding is PayloadEncoding.RAW
+            and not placed.object.encoding.is_ledger
             and placed.object.location_id == self.location_id
             and placed.object.linked_sequence <= self.published_sequence
             and (self.foreign or not placed.object.foreign)

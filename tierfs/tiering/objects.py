@@ -19,20 +19,20 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums
 from tierfs.engine.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
-from tierfs.tiering.compressed_source import CompressedSource
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,30 @@ class Description:
     """Names of objects that are made and deleted with it."""
 
 
+class StoredForm(Protocol):
+    """What a compressed object is stored as."""
+
+    @property
+    def frames(self) -> FrameMap:
+        """The places of its frames, and of the seek tables between them."""
+        ...
+
+    @property
+    def crc32c(self) -> int:
+        """The CRC32C of all stored bytes."""
+        ...
+
+    @property
+    def plain_bytes(self) -> int:
+        """Number of the bytes before they were compressed."""
+        ...
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of stored bytes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """An object that was written and verified, and that no record names yet."""
@@ -94,8 +118,8 @@ class Made:
     stored: StoredObject
     grid: Sequence[int]
     crc32c: int
-    compressed: CompressedSource | None = None
-    """The compressed form that was sent; None: the plain bytes were."""
+    compressed: StoredForm | None = None
+    """The compressed form that was stored; None: the plain bytes were."""
 
     @property
     def name(self) -> str:
@@ -146,8 +170,8 @@ class Recipe(ABC, Generic[R]):
     """Errors of `link` after which it is certain that no record names the object."""
     frees: bool = False
     """Whether more bytes end by it than it writes: then no quota keeps it."""
-    compressed: CompressedSource | None = None
-    """The compressed form that it sends; None: it sends the plain bytes."""
+    compressed: StoredForm | None = None
+    """The compressed form that it stores; None: it stores the plain bytes."""
 
     def __init__(self, crc32c: int) -> None:
         """Choose the attempt's id. `crc32c`: of all bytes, known before they are written."""

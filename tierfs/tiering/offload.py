@@ -111,7 +111,7 @@ class OffloadRecipe(objects.Recipe[None]):
         `kept_plain`: it is not, because compressing saves too little.
         """
         super().__init__(crc32c)
-        self.compressed = sent
+        self.compressed = self._sent = sent
         self._kept_plain = kept_plain
         self._metadata = metadata
         self._action = action
@@ -125,7 +125,7 @@ class OffloadRecipe(objects.Recipe[None]):
         return objects.describe_range(txn, path, segment.id, held, self.attempt, self.crc32c, stored_bytes)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        return storage.put(description.name, self.compressed or self._source, metadata=description.metadata)
+        return storage.put(description.name, self._sent or self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Check the sent bytes against our checksums; the server checked those that arrived."""

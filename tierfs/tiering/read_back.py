@@ -1,65 +1,24 @@
-"""Read a composed object back once and check every byte against the checksums of its source objects.
+"""Read a new object back once and check every plain byte against the checksums of its source objects.
 
 The checksums of its pieces are stretches of known length and CRC32C, which end at the ends of the old objects' blocks
 or of the pieces. Reading cuts the bytes at these lines and at those of the new object's own grid, so one pass over
-the bytes verifies the copy and yields a grid like any other object's.
+the bytes verifies the copy and yields a grid like any other object's. A compressed object is read through its frames,
+and the stored bytes are summed up in the same pass, for the seek tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import GridBuilder, Stretch, cut_at_lines
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import ByteRange, SegmentId
-from tierfs.engine.chunkstore.protocol import ChunkStorage, ObjectPiece, StoredObject
-from tierfs.engine.chunkstore.sequential_read import read_steps
-from tierfs.engine.metadata.layout import PlacedChunk
-from tierfs.reading.fetch.checked_blocks import BlockDiffers
-from tierfs.reading.fetch.grid import Grid
-from tierfs.reading.verified import VerifiedReader, own_sum
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedPiece:
-    """A piece of an object with the checksums of its blocks."""
-
-    piece: ObjectPiece
-    segment_id: SegmentId
-    placed: PlacedChunk
-    grid: Grid
-
-    @property
-    def range(self) -> ByteRange:
-        """Range of the object that the piece is."""
-        return ByteRange(self.piece.offset, self.piece.offset + self.piece.length_bytes)
-
-    def read(self, reader: VerifiedReader, block: Grid) -> memoryview:
-        """Return the piece's bytes in one of its blocks.
-
-        Raises BlockDiffers if they are damaged, and the chunk is suspect then; and storage errors.
-        """
-        try:
-            return reader.read(self.placed.object, block.range.intersect(self.range), block, own_sum(self.placed))
-        except BlockDiffers:
-            reader.suspect(self.segment_id, self.placed)
-            raise
-
-    def stretches(self, reader: VerifiedReader) -> Iterator[Stretch]:
-        """Yield length and CRC32C of its stretches. A block that it shares with others is read. Raises as `read`."""
-        for block in self.grid.blocks():
-            if self.range.contains(block.range):
-                yield Stretch(block.range.length_bytes, int.from_bytes(block.crcs, "big"))
-            else:
-                yield Stretch.of(self.read(reader, block))
-
-    def check(self, reader: VerifiedReader, near: int) -> None:
-        """Check the block of the old object that holds byte `near` of the piece. Raises as `read`."""
-        for block in self.grid.blocks():
-            if block.range.start <= self.piece.offset + near < block.range.end:
-                self.read(reader, block)
+from tierfs.base.words.types import ByteRange
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.engine.chunkstore.sequential_read import READ_STEP_BYTES, read_steps
+from tierfs.engine.frames.frame_map import FrameMap
+from tierfs.reading.frames import FrameShare, Scratch
+from tierfs.tiering.objects import StoredForm
 
 
 class Mismatch(DataLoss):
@@ -70,18 +29,63 @@ class Mismatch(DataLoss):
         self.offset = offset
 
 
-def read_back(
-    storage: ChunkStorage, stored: StoredObject, expected: Sequence[Stretch], progress: Callable[[int], None]
-) -> GridBuilder:
-    """Read an object that should consist of `expected`, check all of it, and return its checksums.
+class StoredDiffers(DataLoss):
+    """The plain bytes of a compressed object are right, and its stored ones are not those that were expected."""
 
-    Raises Mismatch with the offset in the object, and storage errors.
+
+def read_back(
+    storage: ChunkStorage,
+    stored: StoredObject,
+    expected: Sequence[Stretch],
+    progress: Callable[[int], None],
+    form: StoredForm | None = None,
+) -> GridBuilder:
+    """Read an object whose plain bytes should consist of `expected`, check all of it, and return their checksums.
+
+    `form` is what it should be stored as, None for its plain bytes. Raises Mismatch with the offset in the plain bytes,
+    StoredDiffers, and storage errors.
     """
     check = _Check(stored.name, expected)
-    for view in read_steps(storage, stored):
+    for view in read_steps(storage, stored) if form is None else _plain_steps(storage, stored, form):
         check.feed(view)
         progress(len(view))
     return check.grid
+
+
+def _plain_steps(storage: ChunkStorage, stored: StoredObject, form: StoredForm) -> Iterator[memoryview]:
+    """Yield the plain bytes of a compressed object, each stored byte read once; a step is valid until the next.
+
+    Frames that cannot be unpacked are zeros. Raises StoredDiffers after the last step.
+    """
+    frames, sums = form.frames, Stretch()
+    for numbers in _groups(frames):
+        packed = memoryview(bytearray(frames.stored[numbers.stop] - frames.stored[numbers.start]))
+        storage.read_into(stored.name, frames.stored[numbers.start], packed, if_match=stored.etag)
+        sums = sums.then(Stretch.of(packed))
+        held = ByteRange(frames.starts[numbers.start], frames.starts[numbers.stop])
+        share, view, done = FrameShare(frames, held, numbers), memoryview(bytearray(held.length_bytes)), 0
+        scratch = Scratch(packed, frames.stored[numbers.start])
+        while not share.taken:
+            done = share.take(scratch, len(packed), view, done)
+        yield view
+    for view in read_steps(storage, stored, frames.stored[-1]):
+        sums = sums.then(Stretch.of(view))
+    if sums.crc32c != form.crc32c:
+        raise StoredDiffers(f"{printable(stored.name)}: a seek table of it has other bytes than expected")
+
+
+def _groups(frames: FrameMap) -> Iterator[range]:
+    """Yield the numbers of the frames that are read together; seek tables go with those before them."""
+    start = 0
+    for index in range(1, len(frames.starts)):
+        is_last = index == len(frames.starts) - 1
+        if is_last or (
+            frames.starts[index] < frames.starts[index + 1]
+            and max(frames.starts[index + 1] - frames.starts[start], frames.stored[index + 1] - frames.stored[start])
+            > READ_STEP_BYTES
+        ):
+            yield range(start, index)
+            start = index
 
 
 class _Check:

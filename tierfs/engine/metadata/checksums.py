@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
 from typing import Any
@@ -102,6 +104,28 @@ def places_frames(run: Any, length_bytes: int, stored_bytes: int) -> bool:
     end = min(run.start + len(run.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES, length_bytes)
     held = frames.plain
     return held.start <= run.start and end <= held.end <= length_bytes and frames.stored[-1] <= stored_bytes
+
+
+def all_frames(txn: ReadTransaction, record: ObjectRecord) -> FrameMap:
+    """Return the frames of a whole compressed object, and each seek table between two of them as one of no plain bytes.
+
+    Raises DataLoss if its runs do not place all of them.
+    """
+    starts, stored = array("Q", [0]), array("Q", [0])
+    for run in runs(txn, record.id):
+        frames = frames_of(run, record.length)
+        # A frame that ends behind the row is in the next one as well.
+        first = bisect_left(frames.stored, stored[-1])
+        if frames.stored[0] > stored[-1]:
+            starts.append(starts[-1])
+            stored.append(frames.stored[0])
+        if first == len(frames.stored) or (frames.starts[first], frames.stored[first]) != (starts[-1], stored[-1]):
+            break
+        starts.extend(frames.starts[first + 1 :])
+        stored.extend(frames.stored[first + 1 :])
+    if starts[-1] != record.length or stored[-1] > record.stored_bytes:
+        raise DataLoss(f"object {record.id} has no frame for its byte {starts[-1]}", remedy="run: tierfs check")
+    return FrameMap(starts, stored)
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:

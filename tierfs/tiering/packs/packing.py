@@ -209,15 +209,15 @@ class PackRecipe(objects.Recipe[Packed]):
         entries = tuple(entry for _, entry in self._parts)
         index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
         payload_bytes, policy = source.length_bytes, pack_policy.of_pack(part.policy for part in parts)
-        self.compressed = compressed(source, policy, index_frame(index, payload_bytes))
-        if self.compressed is None:
+        self.compressed = self._sent = compressed(source, policy, index_frame(index, payload_bytes))
+        if self._sent is None:
             source.add_tail(index_and_trailer(index, payload_bytes))
         self.crc32c = source.crc32c()
 
     def close(self) -> None:
         """Free the memory of compressed frames; idempotent."""
-        if self.compressed is not None:
-            self.compressed.close()
+        if self._sent is not None:
+            self._sent.close()
 
     def describe(self, txn: WriteTransaction) -> Description:
         """See Recipe.describe. Moved parts are left out when the pack is linked."""
@@ -227,10 +227,10 @@ class PackRecipe(objects.Recipe[Packed]):
             self._object_id, self._store.store_epoch, self.attempt, self.crc32c, is_compressed=is_compressed
         )
         metadata = objects.pack_metadata(self._store, self.attempt, self.crc32c)
-        return Description(name, (self.compressed or self._source).length_bytes, metadata)
+        return Description(name, (self._sent or self._source).length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        return storage.put(description.name, self.compressed or self._source, metadata=description.metadata)
+        return storage.put(description.name, self._sent or self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Check the sent bytes against our checksums; the server checked those that arrived."""
