@@ -11,7 +11,7 @@ from tierfs.app.store import Store
 from tierfs.base.words.json_data import checksum, fields, plain, timestamp
 from tierfs.base.words.types import SegmentKind, SegmentStatus, Tier
 from tierfs.engine.metadata import chains
-from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import endangered, stat
 from tierfs.engine.segments.endangered import UnreachablePlace
@@ -19,6 +19,7 @@ from tierfs.engine.segments.stat import Listed, SegmentStat
 from tierfs.engine.segments.writer_locks import WriterLocks
 
 if TYPE_CHECKING:
+    from tierfs.base.words.stored_size import StoredSize
     from tierfs.upkeep.holder.problem import Problem
     from tierfs.upkeep.holder.status import StoreStatus
     from tierfs.upkeep.holder.why import Reason
@@ -56,10 +57,13 @@ def segment(
         **fields(record, "id inode start_offset length sealed"),
         "status": status_of(record),
         "successor": shown.successor,
-        "tiers": {tier.name.lower(): fields(record.tier_state(tier), "chunks=count bytes") for tier in Tier},
+        "tiers": {"local": _tier(record.local), "cold": _tier(record.cold) | _stored(shown.cold)},
         "crc32c": checksum(shown.crc32c),
         "read_priority": shown.read_priority.value,
         "read_priority_origin": str(shown.read_priority.origin),
+        "compression": shown.compression.value.value,
+        "compression_level": shown.compression_level,
+        "compression_origin": str(shown.compression.origin),
         **fields(record, times),
         "lost": shown.lost,
         "suspect": [{"tier": plain(tier), **fields(suspect)} for tier, suspect in shown.suspect],
@@ -68,6 +72,14 @@ def segment(
         "unreachable": away,
         "local_because": reasons_data(kept),
     }
+
+
+def _tier(state: TierState) -> dict[str, Any]:
+    return fields(state, "chunks=count bytes")
+
+
+def _stored(size: StoredSize | None) -> dict[str, Any]:
+    return {"stored_bytes": None, "ratio": None} if size is None else fields(size, "stored_bytes ratio")
 
 
 def segment_now(store: Store, txn: ReadTransaction, name: str) -> dict[str, Any]:
@@ -106,12 +118,16 @@ def chunks(txn: ReadTransaction, record: SegmentRecord) -> Iterator[dict[str, An
 
 def chunks_of(txn: ReadTransaction, record: SegmentRecord, tier: Tier, start: int) -> Iterator[dict[str, Any]]:
     """Yield the chunks of one tier from the one that has an offset on, in the order of offsets."""
+    from tierfs.engine.metadata import stored_shares  # a listing needs none
+
     for chunk in chains.chunks(txn, record.id, tier, start):
+        held = chains.object_of(txn, chunk) if chunk.object_id else None
         yield {
             "tier": plain(tier),
             **fields(chunk, "start=start_offset end=end_offset"),
-            "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
+            "object": held.name if held is not None else None,
             **fields(chunk, "object_offset state"),
+            "stored_bytes": 0 if held is None else stored_shares.of_chunk(held, chunk),
             "active": is_active(record, tier, chunk),
         }
 
@@ -167,6 +183,7 @@ def store_status(report: StoreStatus, problems: Iterable[Problem]) -> dict[str, 
     ]
     if report.holder is not None:
         data["holder"] = fields(report.holder, "pid host command since=since_ms")
+    data["compressed"] = fields(report.compressed, "plain_bytes stored_bytes saved_bytes ratio")
     data["trash"]["next_due"] = timestamp(data["trash"].pop("next_due_ms"))
     data["next_expiry"] = timestamp(data.pop("next_expiry_ms"))
     fencer = fields(report.journal.fencer, "store_id host since=since_ms")

@@ -10,6 +10,7 @@ from tierfs.app.health import StoreHealth
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.base.words import units
 from tierfs.base.words.names import printable
+from tierfs.base.words.stored_size import StoredSize
 from tierfs.base.words.texts import clock_time, cold_place, tiers
 from tierfs.base.words.types import RequestState
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
@@ -68,6 +69,7 @@ def tier_rows(report: StoreStatus) -> list[Row]:
     return [
         ("local", f"{_tier(report.local)}; {units.size(report.local_free_bytes)} free on the disk"),
         ("cold", _tier(report.cold)),
+        *([("compressed", _compressed(report.compressed))] if report.compressed.plain_bytes else []),
         *([("cold quota", _use(report))] if report.cold_use.quota_bytes else []),
     ]
 
@@ -258,6 +260,10 @@ def _journal(report: StoreStatus) -> str:
         else ": to write them, run tierfs offload, or start a mount or daemon"
     )
     return f"{changes} not in the cold tier yet{how} ({place})"
+
+
+def _compressed(held: StoredSize) -> str:
+    return f"{units.size(held.plain_bytes)} of the cold objects, {held}; saves {units.size(held.saved_bytes)}"
 
 
 def _fencer(journal: JournalStatus) -> str:

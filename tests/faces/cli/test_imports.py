@@ -34,11 +34,11 @@ def imported(program: str, *words: object) -> list[str]:
         ("--help", (*HEAVY, *COMMANDS), 21),
         ("pipeline --help", ("pyspark", "pyarrow"), 87),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 84),
-        ("info s", TO_LOOK, 97),  # it explains the plan
+        ("info s", TO_LOOK, 99),  # it explains the plan
         ("ls -l", WITHOUT_BYTES, 87),
-        ("du", WITHOUT_BYTES, 82),
-        ("info --map s", HEAVY, 97),
-        ("status", WITHOUT_BYTES, 151),  # it asks the bucket whose it is
+        ("du", WITHOUT_BYTES, 84),
+        ("info --map s", HEAVY, 99),
+        ("status", WITHOUT_BYTES, 152),  # it asks the bucket whose it is
         ("append s", HEAVY, 106),
         ("cat s", (), 132),
     ],

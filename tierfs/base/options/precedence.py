@@ -16,7 +16,7 @@ from tierfs.base.options import policy
 from tierfs.base.options.config import Settings
 from tierfs.base.options.policy import KEYS, Policy, Value
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import ReadPriority
+from tierfs.base.words.types import Compression, ReadPriority
 
 V_co = TypeVar("V_co", bound=Value, covariant=True)
 
@@ -168,6 +168,12 @@ class Policies:
         priority = effective("read_priority", self.levels, call=call, mount_option=mount_option)
         assert isinstance(priority.value, ReadPriority)
         return Effective(priority.value, priority.origin)
+
+    def compression(self) -> Effective[Compression]:
+        """Return whether new cold objects are compressed, and the origin of that."""
+        chosen = self.effective("compression")
+        assert isinstance(chosen.value, Compression)
+        return Effective(chosen.value, chosen.origin)
 
     def all(self) -> Iterator[tuple[str, Effective[Value]]]:
         """Yield every policy with its value and origin, in the order of KEYS."""

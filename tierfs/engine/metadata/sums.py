@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.types import ChunkState, SegmentId, Tier
+from tierfs.base.words.types import ChunkState, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import RECORD_VERSION
@@ -30,6 +30,7 @@ _SEGMENT_FIELDS = 9
 _LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
 _TRASH_UNCOVERED = 20
 _COLD_OBJECTS, _COLD_GARBAGE = 22, 23
+_COMPRESSED, _COMPRESSED_STORED, _ENCODED = range(24, 27)
 # `uncovered_bytes`, `active_segments`
 _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
@@ -94,6 +95,11 @@ class Sums:
     """Stored bytes of cold objects that are the store's own, of which some may be dead."""
     cold_garbage_bytes: int = 0
     """Of objects in the cold tier that are not deleted yet."""
+    compressed_bytes: int = 0
+    """Plain bytes of the compressed ones among the cold objects, of which some may be dead; next what is stored."""
+    compressed_stored_bytes: int = 0
+    encoded_objects: int = 0
+    """Cold objects, those of others included, that are not stored as their plain bytes: compressed, or of ledgers."""
 
     @property
     def not_offloaded_bytes(self) -> int:
@@ -184,6 +190,11 @@ def _count_object(values: Values, _: bytes, data: bytes, sign: int) -> None:
     row = pb.ObjectRecord.FromString(data)
     if row.tier == Tier.COLD and not row.foreign:
         values[_COLD_OBJECTS] += sign * (row.stored_length or row.length)
+    if row.tier == Tier.COLD and row.encoding:
+        values[_ENCODED] += sign
+    if row.encoding == PayloadEncoding.ZSTD_FRAMES:
+        values[_COMPRESSED] += sign * row.length
+        values[_COMPRESSED_STORED] += sign * row.stored_length
 
 
 # In the order in which they are counted; each with a byte without which a row counts for nothing and needs no parsing.

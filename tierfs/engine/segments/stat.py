@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tierfs.base.bytes.checksum import combine
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.precedence import Effective
 from tierfs.base.words import names
-from tierfs.base.words.types import ByteRange, ChunkState, DirectoryId, EntryKind, ReadPriority, Tier
+from tierfs.base.words.types import ByteRange, ChunkState, Compression, DirectoryId, EntryKind, ReadPriority, Tier
 from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.engine.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import streams
+
+if TYPE_CHECKING:
+    from tierfs.base.words.stored_size import StoredSize
 
 _NS_PER_MS = 1_000_000
 
@@ -26,6 +30,11 @@ class SegmentStat:
     name: str
     record: SegmentRecord
     read_priority: Effective[ReadPriority]
+    compression: Effective[Compression]
+    """Of its next cold objects."""
+    compression_level: int
+    cold: StoredSize | None
+    """The bytes of its cold chunks, and its share of what is stored; None: nobody looked."""
     crc32c: int | None
     """CRC32C of all readable bytes, combined from the records; None when a part is unknown."""
     successor: str | None
@@ -56,13 +65,19 @@ def modified_ns(segment: SegmentRecord | pb.SegmentRecord) -> int:
 
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     """Describe one segment. Raises NotFound or IsDirectory."""
+    from tierfs.engine.metadata.stored_shares import StoredShares  # a listing needs none
+
     segment = directories.segment_by_name(txn, name)
     crc = segment_crc(txn, segment)
     following = streams.successor(txn, segment)
+    held = policies.in_force(txn, segment)
     return SegmentStat(
         names.join(names.split(name)),
         segment,
-        policies.in_force(txn, segment).read_priority(),
+        held.read_priority(),
+        held.compression(),
+        held.values.compression_level,
+        StoredShares(txn).of(segment),
         crc,
         directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
         lost_ranges(txn, segment) if crc is None else (),

@@ -12,6 +12,7 @@ from tierfs.base.words.types import DirectoryId, EntryKind
 from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.stored_shares import StoredShares
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 
@@ -26,6 +27,8 @@ class Usage:
     """Readable bytes, each counted once however many tiers hold it."""
     local_bytes: int = 0
     cold_bytes: int = 0
+    cold_stored_bytes: int = 0
+    """Stored for the cold ones, by stored_shares.py."""
     segments: int = 0
 
     def plus(self, other: Usage) -> Usage:
@@ -35,6 +38,7 @@ class Usage:
             bytes=self.bytes + other.bytes,
             local_bytes=self.local_bytes + other.local_bytes,
             cold_bytes=self.cold_bytes + other.cold_bytes,
+            cold_stored_bytes=self.cold_stored_bytes + other.cold_stored_bytes,
             segments=self.segments + other.segments,
         )
 
@@ -46,26 +50,28 @@ def usage(txn: ReadTransaction, path: str, report: OnProgress = unseen) -> Itera
     """
     entry = directories.must_find(txn, path)
     name = names.join(names.split(path))
+    shares = StoredShares(txn)
     if entry.kind is EntryKind.SEGMENT:
-        yield _of_segment(txn, entry, name)
+        yield _of_segment(txn, entry, name, shares)
     else:
-        yield from _of_directory(txn, entry, name, Meter(report, noun="name"))
+        yield from _of_directory(txn, entry, name, shares, Meter(report, noun="name"))
 
 
-def _of_directory(txn: ReadTransaction, entry: Entry, name: str, meter: Meter) -> Iterator[Usage]:
+def _of_directory(txn: ReadTransaction, entry: Entry, name: str, shares: StoredShares, meter: Meter) -> Iterator[Usage]:
     total = Usage(name, EntryKind.DIRECTORY)
     for child in meter.each(directories.entries(txn, DirectoryId(entry.id)), lambda child: f"{name}/{child.name}"):
         path = f"{name}/{child.name}" if name else child.name
         if child.kind is EntryKind.SEGMENT:
-            total = total.plus(_of_segment(txn, child, path))
+            total = total.plus(_of_segment(txn, child, path, shares))
             continue
         inner = Usage(path, EntryKind.DIRECTORY)
-        for inner in _of_directory(txn, child, path, meter):
+        for inner in _of_directory(txn, child, path, shares, meter):
             yield inner
         total = total.plus(inner)  # the last one is the child's own
     yield total
 
 
-def _of_segment(txn: ReadTransaction, entry: Entry, name: str) -> Usage:
+def _of_segment(txn: ReadTransaction, entry: Entry, name: str, shares: StoredShares) -> Usage:
     record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
-    return Usage(name, entry.kind, record.range.length_bytes, record.local.bytes, record.cold.bytes, 1)
+    stored_bytes = shares.of(record).stored_bytes
+    return Usage(name, entry.kind, record.range.length_bytes, record.local.bytes, record.cold.bytes, stored_bytes, 1)

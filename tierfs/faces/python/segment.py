@@ -15,7 +15,7 @@ from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words import names
 from tierfs.base.words.errors import Closed, InvalidRequest
-from tierfs.base.words.types import Ack, ByteRange, EntryKind, ReadPriority, SegmentKind, Tier
+from tierfs.base.words.types import Ack, ByteRange, Compression, EntryKind, ReadPriority, SegmentKind, Tier
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.stat import Listed, SegmentStat, modified_ns
@@ -50,8 +50,12 @@ class SegmentInfo:
     is_ledger: bool
     local_bytes: int
     cold_bytes: int
+    cold_stored_bytes: int
+    """Stored for the cold ones: fewer if they are compressed, and a part of an object that segments share."""
     crc32c: int | None
     """Of all readable bytes; None when a part is unknown."""
+    compression: Compression
+    """Of its next cold objects."""
     read_priority: ReadPriority
     created: datetime | None
     modified: datetime | None
@@ -74,7 +78,9 @@ class SegmentInfo:
             is_ledger=record.kind is SegmentKind.LEDGER,
             local_bytes=record.local.bytes,
             cold_bytes=record.cold.bytes,
+            cold_stored_bytes=record.cold.bytes if stat.cold is None else stat.cold.stored_bytes,
             crc32c=stat.crc32c,
+            compression=stat.compression.value,
             read_priority=stat.read_priority.value,
             created=time_of(record.created_ms),
             modified=time_of(modified_ns(record) // _NS_PER_MS),

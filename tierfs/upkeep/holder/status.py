@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tierfs.base.system.clock import ClockReading
 from tierfs.base.words.errors import TierfsError
+from tierfs.base.words.stored_size import NOTHING_STORED, StoredSize
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import directories, followed, store_ownership, tables
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
@@ -188,6 +189,8 @@ class StoreStatus:
     gaps: tuple[GapStatus, ...] = ()
     """Of the last week."""
     uncompressed: Uncompressed = NOT_COUNTED
+    compressed: StoredSize = NOTHING_STORED
+    """The compressed ones of its cold objects, of which some bytes may be dead."""
     follow_lag: FollowLag | None = None
     """Of the followed logs of this host; None if their file system does not answer."""
 
@@ -252,6 +255,7 @@ def store_status(
             follows=tuple(_follows(txn)),
             gaps=tuple(_gaps(txn)),
             uncompressed=NOT_COUNTED if brief else uncompressed(txn),
+            compressed=StoredSize(totals.compressed_bytes, totals.compressed_stored_bytes),
             follow_lag=lag,
         )
 

@@ -186,10 +186,12 @@ def _first(rows: list[status_rows.Row]) -> list[status_rows.Row]:
 
 
 def _outline(txn: ReadTransaction, path: str, record: SegmentRecord) -> SegmentStat:
-    """Return the stat of a segment without what takes a look at each chunk: its checksum, and what is not readable."""
+    """Return the stat of a segment without what takes a look at each chunk: its checksum, its cold size, its gaps."""
     following = streams.successor(txn, record)
     continued = None if following is None else directories.full_name(txn, following)
-    return SegmentStat(path, record, policies.in_force(txn, record).read_priority(), None, continued)
+    held = policies.in_force(txn, record)
+    level = held.values.compression_level
+    return SegmentStat(path, record, held.read_priority(), held.compression(), level, None, None, continued)
 
 
 def _chunks(txn: ReadTransaction, record: SegmentRecord, tier: Tier, start: int) -> Page[dict[str, Any]]:

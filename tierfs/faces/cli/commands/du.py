@@ -38,12 +38,14 @@ from tierfs.faces.cli.session import Session
 def du(
     session: Session, paths: tuple[str, ...], summarize: bool, max_depth: int | None, by_size: bool, top: int | None
 ) -> None:
-    """Sum up the bytes below each PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
+    """Sum up the bytes below each PATH: readable bytes, bytes in each tier, and what the cold ones take there.
+
+    Less is stored of compressed bytes. Of objects that segments share, such as packs, each counts its part.
 
     Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
     object per line.
     """
-    header = [("bytes", "local", "cold", "name")]
+    header = [("bytes", "local", "cold", "stored", "name")]
     levels = 0 if summarize else max_depth
 
     def work(name: str) -> None:
@@ -52,9 +54,9 @@ def du(
             shown = sums if levels is None else _within(sums, len(split(name)) + levels)
             rows = _chosen(shown, top, by_size=by_size)
         # Print after releasing the snapshot: a pager may be slow.
-        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes)) for row in rows]
+        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes, row.cold_stored_bytes)) for row in rows]
         cells = [(*own, output.path(row.name)) for own, row in zip(sizes, rows, strict=True)]
-        session.rows(rows, output.lines([*header, *cells], ">10", ">10", ">10", "<"))
+        session.rows(rows, output.lines([*header, *cells], *(">10",) * 4, "<"))
         header.clear()
 
     with session.open_store(looks=True) as store:

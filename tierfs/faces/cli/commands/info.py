@@ -15,9 +15,10 @@ from tierfs.app.segment_map import runs
 from tierfs.app.store import Store
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import EntryKind, SegmentKind, Tier
+from tierfs.base.words.types import Compression, EntryKind, SegmentKind, Tier
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.records import SegmentRecord, TierState
+from tierfs.engine.metadata.stored_shares import StoredShares
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import stat
 from tierfs.engine.segments.endangered import UnreachablePlace, unreachable_of
@@ -182,9 +183,10 @@ def _info_text(
         ("bytes", readable),
         ("status", continued or describe.status_of(record)),
         ("local", _tier_text(record.local)),
-        ("cold", _tier_text(record.cold)),
+        ("cold", _cold_text(stat)),
         ("crc32c", output.checksum(stat.crc32c) or "unknown"),
         ("reads", f"{stat.read_priority.value} ({stat.read_priority.origin})"),
+        ("compression", _compression_text(stat)),
         ("created", output.clock_time(record.created_ms)),
         ("modified", output.clock_time(record.modified_ms)),
         ("sealed", output.clock_time(record.sealed_ms)),
@@ -209,6 +211,17 @@ def _tier_text(state: TierState) -> str:
     return f"{output.size(state.bytes)} in {output.count(state.count, 'chunk')}"
 
 
+def _cold_text(stat: SegmentStat) -> str:
+    size, held = stat.cold, _tier_text(stat.record.cold)
+    return held if size is None or size.stored_bytes == size.plain_bytes else f"{held}, {size}"
+
+
+def _compression_text(stat: SegmentStat) -> str:
+    mode = stat.compression.value
+    level = "" if mode is Compression.OFF else f", level {stat.compression_level}"
+    return f"{mode.value}{level} ({stat.compression.origin})"
+
+
 def _map(session: Session, store: Store, name: str, *, names_it: bool) -> None:
     data: dict[str, Any] = {}
     lines = [f"{printable(name)}:"] if names_it else []
@@ -228,6 +241,9 @@ def _map_lines(txn: ReadTransaction, record: SegmentRecord) -> list[str]:
     sealed = "sealed" if record.sealed else "unsealed"
     priority = policies.in_force(txn, record).read_priority().value
     header = f"bytes {offset(record.start_offset)} … {offset(record.length)}, {sealed}, reads {priority}"
+    cold = StoredShares(txn).of(record)
+    if cold.stored_bytes != cold.plain_bytes:
+        header += f", cold {cold}"
     return [header, *draw(record.range, [_row(txn, record, tier) for tier in Tier], columns)]
 
 
