@@ -17,6 +17,7 @@ from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.app.batches import job as batch_job
 from tierfs.app.batches import manifest as batch_manifest
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
 from tierfs.base.words.object_names import is_manifest
 from tierfs.base.words.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
@@ -62,7 +63,7 @@ def tier_of(store: TestStore, error: TierfsError | None = None) -> ColdTier:
 
 def action_of(store: TestStore) -> OffloadAction:
     with store.metadata.read() as txn:
-        (action,) = objects_to_make(txn, store.segment("s"), 8)
+        (action,) = objects_to_make(txn, store.segment("s"), Policy(object_bytes=8))
     return action
 
 

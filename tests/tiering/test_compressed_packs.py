@@ -38,7 +38,7 @@ from tierfs.engine.metadata import directories, policies, tables
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.tiering import compressed_source
-from tierfs.tiering.candidates import PackAction, objects_to_make
+from tierfs.tiering.candidates import PackAction, objects_to_make, packed
 from tierfs.tiering.packs import format as pack
 from tierfs.tiering.packs.format import PackEntry, PackIndex, read_index, read_pack
 from tierfs.tiering.packs.pack_policy import of_pack
@@ -168,6 +168,15 @@ def test_segments_with_other_wishes_share_no_pack(store: TestStore) -> None:
     assert wishes(store) == {name: not name.startswith("d1/") for name in data}
     assert len(packs(store)) == 2
     assert {name: store.read(name, Tier.COLD) for name in data} == data
+
+
+def test_a_plan_fills_a_pack_for_each_wish(store: TestStore) -> None:
+    data = fill(store, 8)
+    set_policy(store, "d1", compression="off")
+    with store.metadata.read() as txn:
+        actions = [action for name in data for action in objects_to_make(txn, store.segment(name))]
+    groups = [group for group in packed(actions, below_bytes=10_000) if isinstance(group, PackAction)]
+    assert [[action.compresses for action in group.actions] for group in groups] == [[True] * 5, [False] * 3]
 
 
 def test_a_policy_that_changes_after_the_plan_is_obeyed(store: TestStore) -> None:

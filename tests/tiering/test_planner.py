@@ -48,9 +48,9 @@ POLICIES = st.builds(
 ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
 
-def pending(segment_id: int, start: int, size: int, ended_ms: int) -> PendingObject:
+def pending(segment_id: int, start: int, size: int, ended_ms: int, *, compresses: bool = False) -> PendingObject:
     chunk = ChunkRecord(start_offset=start, length=size, object_id=ObjectId(1))
-    return PendingObject(OffloadAction(SegmentId(segment_id), (chunk,)), ended_ms)
+    return PendingObject(OffloadAction(SegmentId(segment_id), (chunk,), compresses=compresses), ended_ms)
 
 
 @st.composite
@@ -153,19 +153,24 @@ TestPlannerAgreesWithTheReference = Changes.TestCase
 TestPlannerAgreesWithTheReference.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-@given(sizes=st.lists(SIZES, min_size=1, max_size=30), limit=st.integers(1, 100))
-def test_small_objects_come_together_and_large_ones_alone(sizes: list[int], limit: int) -> None:
+@given(sizes=st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=30), limit=st.integers(1, 100))
+def test_small_objects_come_together_and_large_ones_alone(sizes: list[tuple[int, bool]], limit: int) -> None:
+    """Those that are to be compressed, and the others."""
     planner = Planner(is_small=lambda found: found.bytes <= 10)
-    for number, size in enumerate(sizes, 1):
-        planner.put(SegmentSummary(SegmentId(number), Policy(), size, pending=(pending(number, 0, size, number),)))
+    for number, (size, compresses) in enumerate(sizes, 1):
+        found = pending(number, 0, size, number, compresses=compresses)
+        planner.put(SegmentSummary(SegmentId(number), Policy(), size, pending=(found,)))
     planner.next(ROOMY, NOW_MS)
     groups = []
     while taken := planner.take_offloads(limit):
-        groups.append([found.bytes for found in taken])
+        groups.append([(found.bytes, found.action.compresses) for found in taken])
     assert sorted(size for group in groups for size in group) == sorted(sizes)
-    assert all(len(group) == 1 or (max(group) <= 10 and sum(group) <= limit) for group in groups)
-    small = [group for group in groups if max(group) <= 10]
-    assert all(sum(one) + other[0] > limit for one, other in pairwise(small))
+    assert all(len({compresses for _, compresses in group}) == 1 for group in groups)
+    for wish in (False, True):
+        mine = [[size for size, _ in group] for group in groups if group[0][1] is wish]
+        assert all(len(group) == 1 or (max(group) <= 10 and sum(group) <= limit) for group in mine)
+        small = [group for group in mine if max(group) <= 10]
+        assert all(sum(one) + other[0] > limit for one, other in pairwise(small))
 
 
 def test_room_is_made_of_others_where_one_cannot_be_evicted() -> None:
@@ -393,7 +398,8 @@ def test_starting_at_the_local_bytes_misses_nothing(steps: list[tuple[str, int]]
             take(store, step, number)
             with store.metadata.read() as txn:
                 segment = store.segment("s")
-                assert list(objects_to_make(txn, segment, 8)) == from_the_beginning(txn, segment, 8)
+                made = objects_to_make(txn, segment, Policy(object_bytes=8))
+                assert list(made) == from_the_beginning(txn, segment, 8)
 
 
 def take(store: TestStore, step: str, number: int) -> None:
@@ -429,7 +435,7 @@ def lose_cold_chunk(store: TestStore, number: int) -> None:
 
 
 def test_a_gap_does_not_make_a_look_linear_in_what_is_cold_alone(tmp_path: Path) -> None:
-    costs = []
+    costs, policy = [], Policy(object_bytes=4)
     for chunks in (20, 80):
         with open_test_store(tmp_path / str(chunks), policy={"chunk_bytes": "4", "object_bytes": "4"}) as store:
             store.append("s", bytes(4 * chunks))
@@ -439,7 +445,7 @@ def test_a_gap_does_not_make_a_look_linear_in_what_is_cold_alone(tmp_path: Path)
             store.append("s", b"abcd", seal=True)
             with store.metadata.read() as txn:
                 segment = store.segment("s")
-                (action,) = objects_to_make(txn, segment, 4)
-                costs.append(calls(lambda txn=txn, segment=segment: list(objects_to_make(txn, segment, 4))))
+                (action,) = objects_to_make(txn, segment, policy)
+                costs.append(calls(lambda txn=txn, segment=segment: list(objects_to_make(txn, segment, policy))))
         assert action.range == ByteRange(4 * chunks, 4 * chunks + 4)
     assert costs[1] < 1.1 * costs[0]

@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Self
 
 from tierfs.base.bytes import ranges
+from tierfs.base.options.policy import Policy
 from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, policies
 from tierfs.engine.metadata.chunk_times import ended_ms
@@ -36,6 +37,8 @@ class OffloadAction:
     """Largest object that the segment's policy allows."""
     ledger: bool = False
     """Whether the bytes are a whole ledger, which has objects of its own kind."""
+    compresses: bool = False
+    """Whether the segment's policy allows a compressed object, when it was planned; actions that differ share none."""
 
     @classmethod
     def of_ledger(cls, segment_id: SegmentId, length: int) -> Self:
@@ -73,18 +76,18 @@ def is_small(action: OffloadAction, below_bytes: int) -> bool:
 
 def packed(actions: Iterable[OffloadAction], below_bytes: int) -> Iterator[OffloadAction | PackAction]:
     """Yield actions as they come, but small ones (see is_small) together once they fill an object of their limit."""
-    groups: dict[int, tuple[list[OffloadAction], int]] = {}
+    groups: dict[tuple[int, bool], tuple[list[OffloadAction], int]] = {}
     for action in actions:
         if not is_small(action, below_bytes):
             yield action
             continue
-        object_bytes = action.object_bytes
-        group, size = groups.get(object_bytes, ([], 0))
+        object_bytes, key = action.object_bytes, (action.object_bytes, action.compresses)
+        group, size = groups.get(key, ([], 0))
         if size + action.range.length_bytes > object_bytes or len(group) >= MAX_PACK_ENTRIES:
             yield _packed(group)
             group, size = [], 0
         group.append(action)
-        groups[object_bytes] = group, size + action.range.length_bytes
+        groups[key] = group, size + action.range.length_bytes
     for group, _ in groups.values():
         yield _packed(group)
 
@@ -224,9 +227,9 @@ def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Placed
 
 
 def objects_to_make(
-    txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None, end: int | None = None
+    txn: ReadTransaction, segment: SegmentRecord, policy: Policy | None = None, end: int | None = None
 ) -> Iterator[OffloadAction]:
-    """Yield the objects that make every sealed local chunk cold, of at most `object_bytes` (default: the policy's).
+    """Yield the objects that make every sealed local chunk cold, as `policy` says (default: that in force).
 
     With `end` only chunks that end there or before. A ledger becomes cold as a whole, once it is closed.
     """
@@ -235,12 +238,13 @@ def objects_to_make(
         due = due and (end is None or end >= segment.length)
         return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
     start = _first_local_only(txn, segment)
-    limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
+    policy = policies.effective(txn, segment) if policy is None else policy
     local = up_to(end, sealed_local_chunks(txn, segment, start))
     first = chains.chunk_at(txn, segment.id, Tier.LOCAL, start)  # its beginning may be cold
     begin = start if first is None else min(start, first.start_offset)
     cold = chains.chunks(txn, segment.id, Tier.COLD, begin) if segment.cold.count else ()
-    return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
+    actions = offload_actions(segment.id, local, cold, policy.object_bytes, start_offset=segment.start_offset)
+    return (replace(action, compresses=True) for action in actions) if policy.compresses else actions
 
 
 def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:

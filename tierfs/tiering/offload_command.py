@@ -240,7 +240,7 @@ class Upload:
         end = None if self._ends is None else self._ends.get(segment.id, 0)
         planned: list[OffloadAction] = []
         try:
-            planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes, end)
+            planned += objects_to_make(txn, segment, cache.of(txn, segment).values, end)
             self._refuse_suspect(txn, name, segment)
         except DataLoss as exc:  # what was planned of it before is uploaded
             self._error = self._error or exc

@@ -7,6 +7,7 @@ ledger has too many bytes that are not offloaded (PIP-17).
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -37,6 +38,14 @@ class _Ready:
         self.largest.remove(key)
 
 
+class _Kind(enum.Enum):
+    """Which objects may be taken together: none of the large ones, and of the small ones those that agree."""
+
+    LARGE = enum.auto()
+    SMALL = enum.auto()
+    SMALL_COMPRESSED = enum.auto()
+
+
 class OffloadQueue:
     """The objects to make of all segments. One thread at a time."""
 
@@ -49,7 +58,7 @@ class OffloadQueue:
         self._waiting: Ordered[ObjectKey] = Ordered()
         self._resting: Ordered[ObjectKey] = Ordered()
         self._ended: Ordered[ObjectKey] = Ordered()
-        self._ready = {small: _Ready(Ordered(), Ordered()) for small in (False, True)}
+        self._ready = {kind: _Ready(Ordered(), Ordered()) for kind in _Kind}
         self.bytes = 0
         """Bytes of all objects to make."""
 
@@ -96,18 +105,23 @@ class OffloadQueue:
     def take(self, *, pressed: bool, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
         """Take the next object, or the next small ones of at most `group_bytes` together; none when none is ready.
 
-        A group never exceeds one object of any of its policies, or the entries of a pack. Order: oldest first, small
-        ones only if there are at least `least_small`; when `pressed`, the largest first, of any age and size. Call
-        `release` or `rest` for each taken object.
+        A group never exceeds one object of any of its policies, or the entries of a pack, and is compressed as a whole
+        or not. Order: oldest first, small ones only if there are at least `least_small` of their kind; when `pressed`,
+        the largest first, of any age and size. Call `release` or `rest` for each taken object.
         """
-        small_too = pressed or len(self._ready[True].oldest) >= least_small
-        first = self._first(pressed, (False, True) if small_too else (False,))
+        kinds = [
+            kind
+            for kind, ready in self._ready.items()
+            if kind is _Kind.LARGE or pressed or len(ready.oldest) >= least_small
+        ]
+        first = self._first(pressed, kinds)
         if first is None:
             return ()
         taken = [self._take(first)]
-        if self._is_small(taken[0]):
+        kind = self._kind(first)
+        if kind is not _Kind.LARGE:
             size, limit = taken[0].bytes, min(group_bytes, taken[0].action.object_bytes or group_bytes)
-            while len(taken) < MAX_PACK_ENTRIES and (key := self._first(pressed, (True,))) is not None:
+            while len(taken) < MAX_PACK_ENTRIES and (key := self._first(pressed, (kind,))) is not None:
                 following = self._pending[key][0]
                 size, limit = size + following.bytes, min(limit, following.action.object_bytes or limit)
                 if size > limit:
@@ -174,8 +188,8 @@ class OffloadQueue:
         self._waiting.put(key, ready_ms)
         self._ready_of(key).largest.put(key, -pending.bytes, pending.ended_ms)
 
-    def _first(self, pressed: bool, sizes: Iterable[bool]) -> ObjectKey | None:
-        queues = (self._ready[small].largest if pressed else self._ready[small].oldest for small in sizes)
+    def _first(self, pressed: bool, kinds: Iterable[_Kind]) -> ObjectKey | None:
+        queues = (self._ready[kind].largest if pressed else self._ready[kind].oldest for kind in kinds)
         firsts = [first for queue in queues if (first := queue.first()) is not None]
         return min(firsts)[1] if firsts else None
 
@@ -186,4 +200,10 @@ class OffloadQueue:
         return self._pending[key][0]
 
     def _ready_of(self, key: ObjectKey) -> _Ready:
-        return self._ready[self._is_small(self._pending[key][0])]
+        return self._ready[self._kind(key)]
+
+    def _kind(self, key: ObjectKey) -> _Kind:
+        pending = self._pending[key][0]
+        if not self._is_small(pending):
+            return _Kind.LARGE
+        return _Kind.SMALL_COMPRESSED if pending.action.compresses else _Kind.SMALL

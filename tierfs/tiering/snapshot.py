@@ -178,7 +178,7 @@ def view_of(
         sealed_local_chunks(txn, segment), cold(), published_sequence=published, start_offset=segment.start_offset
     )
     first = [ColdCopy(since_ms, chunk.length) for chunk, since_ms in itertools.islice(copies, _MOST_COPIES)]
-    objects = _first_objects(objects_to_make(txn, segment, policy.object_bytes), is_stuck)
+    objects = _first_objects(objects_to_make(txn, segment, policy), is_stuck)
     view = SegmentSummary(
         id=segment.id,
         policy=policy,

@@ -17,6 +17,7 @@ from tests.ledgers import new_ledger
 from tests.ledgers import offload as offload_ledger
 from tests.stores import TestStore
 from tierfs.app.recovery.object_headers import UNKNOWN, ObjectHeader, header_of, kind_of, known_suffix
+from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
@@ -67,7 +68,7 @@ def full(store: TestStore) -> TestStore:
 
     with store.metadata.read() as txn:
         segments = [store.segment(name) for name in ("small/a", "small/b")]
-        actions = [action for segment in segments for action in objects_to_make(txn, segment, 8)]
+        actions = [action for segment in segments for action in objects_to_make(txn, segment, Policy(object_bytes=8))]
     work.pack(PackAction(tuple(actions)))
     work.publish()
     work.checkpointer.checkpoint()

@@ -129,6 +129,11 @@ class Policy:
     """Name of the transform of the entries of ledgers that are exported; None: they leave as they are."""
 
     @property
+    def compresses(self) -> bool:
+        """Whether new cold objects may be compressed; segments that differ in it share none."""
+        return self.compression is not Compression.OFF
+
+    @property
     def never_offloads(self) -> bool:
         """Whether no time and no size makes bytes cold: only a command, or the disk's need for room, does."""
         return self.offload_after_s is None and self.offload_above_bytes is None

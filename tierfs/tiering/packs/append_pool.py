@@ -45,7 +45,7 @@ from tierfs.engine.segments.group_commit import AppendCall, GroupCommit, Pending
 from tierfs.engine.segments.ownership import StaleBase
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ColdTier
-from tierfs.tiering.packs import append_ends, pack_policy
+from tierfs.tiering.packs import append_ends
 from tierfs.tiering.packs.pool_recipe import PoolRecipe, policy_of
 
 log = logging.getLogger(__name__)
@@ -352,7 +352,7 @@ def _name_of(pending: PendingCommit) -> str:
 
 
 def _compresses(call: AppendCall) -> bool:
-    return pack_policy.compresses(policy_of(call))
+    return policy_of(call).compresses
 
 
 def _is_promised(pending: PendingCommit) -> bool:

@@ -9,7 +9,6 @@ from tierfs.base.options.policy import Policy
 from tierfs.engine.chunkstore.protocol import BufferSource, Source
 from tierfs.tiering.compressed_source import compressed
 from tierfs.tiering.packs.format import PackIndex, index_and_trailer, index_frame
-from tierfs.tiering.packs.pack_policy import compresses
 
 
 class PackBytes:
@@ -20,7 +19,7 @@ class PackBytes:
         payload_bytes = sum(len(part) for part in parts)
         self.compressed = None
         """The compressed form, if that is stored."""
-        if compresses(policy):
+        if policy.compresses:
             data = b"".join(parts)
             self.compressed = compressed(BufferSource(data), policy, index_frame(index, payload_bytes))
             parts = (data,)

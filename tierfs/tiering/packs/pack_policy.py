@@ -12,16 +12,11 @@ from tierfs.base.words.types import Compression
 T = TypeVar("T")
 
 
-def compresses(policy: Policy) -> bool:
-    """Return whether the objects of a segment are to be compressed; those of two that differ share no pack."""
-    return policy.compression is not Compression.OFF
-
-
 def by_compression(items: Iterable[T], policy_of: Callable[[T], Policy]) -> list[list[T]]:
     """Return the items that may share a pack together, in their order: one or two groups."""
     groups: dict[bool, list[T]] = {}
     for item in items:
-        groups.setdefault(compresses(policy_of(item)), []).append(item)
+        groups.setdefault(policy_of(item).compresses, []).append(item)
     return list(groups.values())
 
 

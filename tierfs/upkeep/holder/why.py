@@ -108,7 +108,7 @@ class _Explaining:
 
     def _pending(self) -> Iterator[Reason]:
         segment, uploads = self._segment, self._uploads()
-        for action in islice(objects_to_make(self._txn, segment, self._rules.values.object_bytes), _MOST_PARTS):
+        for action in islice(objects_to_make(self._txn, segment, self._rules.values), _MOST_PARTS):
             failures = (of_object((segment.id, action.range.start)),)
             cause = self._causes.of_pending(self._rules, action_ended_ms(self._txn, segment, action), failures)
             if any(span.intersect(action.range) for span in uploads):
