@@ -224,7 +224,8 @@ class Consolidation:
 
     def _count(self, action: ConsolidateAction, done: Consolidated) -> None:
         with self._lock:
-            self._changed.add(action.segment_id)
+            if not done.kept_plain_bytes:
+                self._changed.add(action.segment_id)
             self.done = self.done.plus(action, done)
 
 
