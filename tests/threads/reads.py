@@ -44,7 +44,7 @@ from tierfs.engine.chunkstore.s3.signed_urls import SignedUrls
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import Buffers
-from tierfs.pipeline.reader.task_reader import LedgerRows
+from tierfs.pipeline.reader.task_reader import TaskRows
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.queue import WANTED_NOW
@@ -127,7 +127,7 @@ def payloads(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     held = ObjectRecord(
         id=ObjectId(1), tier=Tier.COLD, name="o", length=200, encoding=PayloadEncoding.PULSAR_BLOCK, segment_id=1
     )
-    reads = PlainBytes(LedgerRows(lambda _, offset: runs[offset // 10]))
+    reads = PlainBytes(TaskRows(lambda _, offset: runs[offset // 10]))
 
     def work(number: int) -> None:
         chosen = random.Random(number)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
@@ -250,7 +251,8 @@ class PlainBytes:
         key = (record.id, offset // checksums.RUN_BYTES)
         with self._lock:
             frames = self._maps.get(key)
-            if frames is not None:
+            # A task may have the frames of a row in parts.
+            if frames is not None and frames.starts[0] <= offset < frames.starts[-1]:
                 self._maps.move_to_end(key)
                 return frames
         frames = self._rows.frames(record, offset)
@@ -335,6 +337,6 @@ def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[
     if fits:
         yield shares, Scratch(view[gap:], origin, gap)
         return
-    for share in shares:
-        for part in share.cut(_MOST_OWN_SCRATCH_BYTES):
-            yield (part,), Scratch(memoryview(bytearray(part.finish - part.begin)), part.begin)
+    parts = (part for share in shares for part in share.cut(_MOST_OWN_SCRATCH_BYTES))
+    for run in ranges.runs(parts, lambda run, part: part.finish - run[0].begin <= _MOST_OWN_SCRATCH_BYTES):
+        yield run, Scratch(memoryview(bytearray(run[-1].finish - run[0].begin)), run[0].begin)

@@ -47,6 +47,12 @@ class FrameMap:
         """The plain bytes that the frames hold."""
         return ByteRange(self.starts[0], self.starts[-1])
 
+    def cut(self, wanted: ByteRange) -> FrameMap:
+        """Return the frames that hold plain bytes, which are inside the map and not empty."""
+        numbers = self.holding(wanted)
+        kept = slice(numbers.start, numbers.stop + 1)
+        return FrameMap(self.starts[kept], self.stored[kept])
+
     def holding(self, wanted: ByteRange) -> range:
         """Return the numbers of the frames that hold plain bytes, which are inside the map and not empty."""
         return range(bisect_right(self.starts, wanted.start) - 1, bisect_left(self.starts, wanted.end))

@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, PayloadEncoding
@@ -28,10 +28,18 @@ MAX_RUN_FRAMES = 2048
 
 _CRC_BYTES = 4
 
+# A run as a record, or as it is stored: plans read tens of thousands.
+AnyRun: TypeAlias = "ChecksumRun | pb.ChecksumRun"
+
 
 def pack(crcs: Sequence[int]) -> bytes:
     """Return CRCs as a run stores them."""
     return struct.pack(f">{len(crcs)}I", *crcs)
+
+
+def unpack(packed: bytes) -> tuple[int, ...]:
+    """Return the numbers of `pack`."""
+    return struct.unpack(f">{len(packed) // 4}I", packed)
 
 
 def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:
@@ -57,22 +65,21 @@ def put_compressed(
     """Write the runs of a whole compressed object of so many plain bytes, with the places of its frames."""
     for first in range(0, len(crcs), RUN_BLOCKS):
         start = first * CRC_BLOCK_BYTES
-        numbers = frames.holding(ByteRange(start, min(start + RUN_BYTES, length_bytes)))
-        starts = frames.starts[numbers.start : numbers.stop + 1]
-        stored = frames.stored[numbers.start : numbers.stop + 1]
+        held = frames.cut(ByteRange(start, min(start + RUN_BYTES, length_bytes)))
         run = ChecksumRun(
             start=start,
             crcs=pack(crcs[first : first + RUN_BLOCKS]),
-            frame_start=starts[0],
-            stored_start=stored[0],
-            frame_lengths=_short([end - begin for begin, end in pairwise(starts)], ends=starts[-1] == length_bytes),
-            stored_lengths=tuple(end - begin for begin, end in pairwise(stored)),
+            frame_start=held.starts[0],
+            stored_start=held.stored[0],
+            frame_lengths=lengths_of(held, ends=held.starts[-1] == length_bytes),
+            stored_lengths=tuple(end - begin for begin, end in pairwise(held.stored)),
         )
         put_run(txn, object_id, run)
 
 
-def _short(lengths: Sequence[int], *, ends: bool) -> tuple[int, ...]:
-    """Return one length for all frames, if only the last one is shorter, which `ends` the object; else each length."""
+def lengths_of(frames: FrameMap, *, ends: bool) -> tuple[int, ...]:
+    """Return one length for all frames, if only the last one is shorter, whose end is known (`ends`); else each."""
+    lengths = [end - begin for begin, end in pairwise(frames.starts)]
     first, last = lengths[0], lengths[-1]
     alike = set(lengths[:-1]) <= {first} and (last == first or (ends and 0 < last < first))
     return (first,) if alike else tuple(lengths)
@@ -128,12 +135,46 @@ def all_frames(txn: ReadTransaction, record: ObjectRecord) -> FrameMap:
     return FrameMap(starts, stored)
 
 
+def _frames_in(run: AnyRun, wanted: ByteRange, length_bytes: int) -> FrameMap | None:
+    """Return the frames of a run that hold bytes of `wanted`, in other runs as well; None without any.
+
+    Measured: of frames of one length in a tenth of the time of frames_of.
+    """
+    start, stored_start, stored = run.frame_start, run.stored_start, run.stored_lengths
+    if len(run.frame_lengths) == 1 and (each := run.frame_lengths[0]):
+        first = max(0, wanted.start - start) // each
+        held = stored[first : -(-(wanted.end - start) // each)]
+        begin = stored_start + sum(stored[:first])
+        return FrameMap.of(start + first * each, begin, (each,), held, length_bytes) if held else None
+    frames = FrameMap.of(start, stored_start, run.frame_lengths, stored, length_bytes)
+    part = frames.plain.intersect(wanted)
+    return frames.cut(part) if part else None
+
+
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:
     """Return the run that covers an offset of the object, or None when it has no checksum there."""
     run = txn.at_or_before(CHECKSUMS, tables.pair(object_id, offset), prefix=tables.u64(object_id))
     if run is None or offset >= run.start + run.count * CRC_BLOCK_BYTES:
         return None
     return run
+
+
+def frames_holding(txn: ReadTransaction, record: ObjectRecord, wanted: ByteRange) -> tuple[FrameMap, ...]:
+    """Return the frames that hold all blocks that `wanted` touches, by runs; none of an object that has no frames.
+
+    One that two runs hold is there twice. Those that the metadata lacks are left out.
+    """
+    if record.encoding is not PayloadEncoding.ZSTD_FRAMES:
+        return ()
+    blocks = whole_blocks(wanted, record.length)
+    maps: list[FrameMap] = []
+    at: int | None = blocks.start
+    while at is not None and at < blocks.end:
+        run = run_at(txn, record.id, at)
+        frames = None if run is None else _frames_in(run, blocks, record.length)
+        maps += [] if frames is None else [frames]
+        at = run_behind(txn, record.id, at) if run is None else run.start + run.count * CRC_BLOCK_BYTES
+    return tuple(maps)
 
 
 def run_behind(txn: ReadTransaction, object_id: ObjectId, offset: int) -> int | None:
@@ -176,17 +217,38 @@ class PackedChecksums:
 
         Raises what runs_covering raises.
         """
-        cursor, packed = self._cursor, b""
-        first = end = wanted.start - wanted.start % RUN_BYTES
-        has_row = cursor.set_range(tables.pair(object_id, first))
+        runs = self._covering(object_id, wanted)
+        return runs[0].start, b"".join([run.crcs for run in runs])
+
+    def with_frames(
+        self, object_id: ObjectId, wanted: ByteRange, length_bytes: int
+    ) -> tuple[int, bytes, tuple[FrameMap, ...]]:
+        """Return the same of a compressed object of so many plain bytes, and what frames_holding returns of it."""
+        runs = self._covering(object_id, wanted)
+        blocks = whole_blocks(wanted, length_bytes)
+        maps = (_frames_in(run, blocks, length_bytes) for run in runs)
+        frames = tuple(each for each in maps if each is not None)
+        return runs[0].start, b"".join([run.crcs for run in runs]), frames
+
+    def _covering(self, object_id: ObjectId, wanted: ByteRange) -> Sequence[AnyRun]:
+        cursor = self._cursor
+        runs: list[pb.ChecksumRun] = []
+        end = wanted.start - wanted.start % RUN_BYTES
+        has_row = cursor.set_range(tables.pair(object_id, end))
         while has_row and end < wanted.end and cursor.key() == tables.pair(object_id, end):
-            packed += pb.ChecksumRun.FromString(cursor.value()).crcs
-            end = first + len(packed) // 4 * CRC_BLOCK_BYTES
+            run = pb.ChecksumRun.FromString(cursor.value())
+            runs.append(run)
+            end += len(run.crcs) // 4 * CRC_BLOCK_BYTES
             has_row = end < wanted.end and cursor.next()
         if wanted.start < wanted.end <= end:
-            return first, packed
-        runs = runs_covering(self._txn, object_id, wanted)  # for runs off this grid, and for the error
-        return runs[0].start, b"".join(run.crcs for run in runs)
+            return runs
+        return runs_covering(self._txn, object_id, wanted)  # for runs off this grid, and for the error
+
+
+def whole_blocks(wanted: ByteRange, length_bytes: int) -> ByteRange:
+    """Return a range of an object of so many bytes with all of the blocks it touches."""
+    end = -(-wanted.end // CRC_BLOCK_BYTES) * CRC_BLOCK_BYTES
+    return ByteRange(wanted.start - wanted.start % CRC_BLOCK_BYTES, min(end, length_bytes))
 
 
 def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, crcs: Sequence[int]) -> None:

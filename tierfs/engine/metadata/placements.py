@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
@@ -18,6 +19,7 @@ from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 
 _TIERS = {tier.value: tier for tier in Tier}
+_QUICK_ENCODINGS = {each.value: each for each in (PayloadEncoding.RAW, PayloadEncoding.ZSTD_FRAMES)}
 
 
 class HeldObject(NamedTuple):
@@ -58,6 +60,8 @@ class Placement(NamedTuple):
     grid_start: int
     crcs: bytes
     """Checksums of the object's blocks, from `grid_start` on, that cover the chunk; packed."""
+    frames: tuple[FrameMap, ...] = ()
+    """Of a compressed object: those that hold these blocks, by rows."""
 
 
 def placements(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[Placement]:
@@ -77,15 +81,14 @@ def placements(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: i
         at, length, object_id = chunk.start_offset, chunk.length, ObjectId(chunk.object_id)
         held = ByteRange(chunk.object_offset, chunk.object_offset + length)
         own = chunk.HasField("crc32c") and (chunk.crc_offset, chunk.crc_length) == (held.start, length)
-        grid_start, crcs = packed.covering(object_id, held)
-        yield Placement(
-            ByteRange(at, at + length),
-            _object(txn, object_id),
-            held,
-            chunk.crc32c if own else None,
-            grid_start,
-            crcs,
-        )
+        stored = _object(txn, object_id)
+        frames: tuple[FrameMap, ...] = ()
+        if stored.encoding is PayloadEncoding.ZSTD_FRAMES:
+            grid_start, crcs, frames = packed.with_frames(object_id, held, stored.length)
+        else:
+            grid_start, crcs = packed.covering(object_id, held)
+        crc32c = chunk.crc32c if own else None
+        yield Placement(ByteRange(at, at + length), stored, held, crc32c, grid_start, crcs, frames)
 
 
 def _object(txn: ReadTransaction, object_id: ObjectId) -> HeldObject:
@@ -93,7 +96,9 @@ def _object(txn: ReadTransaction, object_id: ObjectId) -> HeldObject:
     if data is None:
         raise DataLoss(f"object {object_id} has no record", remedy="run: tierfs check")
     message = pb.ObjectRecord.FromString(data)
-    if message.version > RECORD_VERSION or message.encoding:
+    encoding = _QUICK_ENCODINGS.get(message.encoding)
+    if message.version > RECORD_VERSION or encoding is None or message.cipher:
         return held_object(OBJECTS.codec.decode(data))
     tier, location_id = _TIERS[message.tier], LocationId(message.location_id)
-    return HeldObject(object_id, tier, location_id, message.name, message.length, message.etag)
+    of_object = (object_id, tier, location_id, message.name, message.length, message.etag)
+    return HeldObject(*of_object, encoding, message.stored_length) if encoding else HeldObject(*of_object)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +30,8 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.metadata import policies
+from tierfs.engine.frames.frame_map import FrameMap
+from tierfs.engine.metadata import checksums, policies
 from tierfs.engine.metadata.layout import PlacedChunk, load
 from tierfs.engine.metadata.placements import HeldObject, Placement, held_object, placements
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
@@ -47,6 +49,8 @@ _WINDOW_CHUNKS = 1024
 
 # An extent as numbers and strings: pickled in a tenth of the time.
 Flat: TypeAlias = tuple[int, int, tuple[tuple[Any, ...], ...]]
+# Frames of one row: their plain bytes, the first one's stored byte, and their lengths, packed.
+FlatFrames: TypeAlias = tuple[int, int, int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Copy:
     """Checksums of the blocks that these bytes intersect."""
     own: OwnSum | None = None
     """Of the chunk that has these bytes, if known: blocks of a pack are shared with other segments."""
+    frames: tuple[FrameMap, ...] = ()
+    """Of a compressed object: those with the bytes that proving these reads, by rows of the metadata."""
 
     def is_right(self, view: memoryview, origin: int) -> bool:
         """Return whether bytes of the object, which `view` has from `origin` on, match by block or by their chunk."""
@@ -147,7 +153,7 @@ def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange
 def _placed_copy(placement: Placement) -> Copy:
     grid = cut_grid(placement.grid_start, placement.crcs, placement.held, placement.object.length)
     own = None if placement.crc32c is None else OwnSum(placement.held, placement.crc32c)
-    return Copy(placement.object, placement.held, grid, own)
+    return Copy(placement.object, placement.held, grid, own, placement.frames)
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
@@ -163,21 +169,41 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 
 
 def _copy(txn: ReadTransaction, wanted: ByteRange, placed: PlacedChunk) -> Copy:
-    held = in_object(wanted, placed)
-    return Copy(held_object(placed.object), held, grid_in(txn, placed.object, held), own_sum(placed))
+    held, own = in_object(wanted, placed), own_sum(placed)
+    grid = grid_in(txn, placed.object, held)
+    frames = checksums.frames_holding(txn, placed.object, read_for(grid, own))
+    return Copy(held_object(placed.object), held, grid, own, frames)
+
+
+def read_for(grid: Grid, own: OwnSum | None) -> ByteRange:
+    """Return the bytes of an object that may be read to prove the blocks of a grid, or the chunk that has them."""
+    if own is None or own.range.contains(grid.range):
+        return grid.range
+    return ByteRange(min(grid.range.start, own.range.start), max(grid.range.end, own.range.end))
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:
     held, stored = copy.range, copy.object
     of_object = (stored.id, int(stored.tier), *stored[2:6])
-    encoded = (int(stored.encoding), *stored[7:]) if stored.encoding else ()
+    encoded = (int(stored.encoding), *stored[7:], [_flat_frames(each) for each in copy.frames])
     own: tuple[int, ...] = ()
     if copy.own is not None:
         crc, proved = copy.own.crc32c, copy.own.range
         own = (crc,) if proved == held else (crc, proved.start, proved.end)
     return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, own) + (
-        of_object + encoded
+        of_object + (encoded if stored.encoding else ())
     )
+
+
+def _flat_frames(frames: FrameMap) -> FlatFrames:
+    starts, stored = frames.starts, frames.stored
+    lengths = checksums.pack(checksums.lengths_of(frames, ends=True))
+    stored_lengths = checksums.pack([end - begin for begin, end in pairwise(stored)])
+    return starts[0], starts[-1], stored[0], lengths, stored_lengths
+
+
+def _frames_from_flat(start: int, end: int, stored_start: int, lengths: bytes, stored_lengths: bytes) -> FrameMap:
+    return FrameMap.of(start, stored_start, checksums.unpack(lengths), checksums.unpack(stored_lengths), end)
 
 
 def _copy_from_flat(
@@ -194,19 +220,26 @@ def _copy_from_flat(
     length: int,
     etag: str,
     encoding: int = 0,
-    *ledger: int,
+    stored_length: int = 0,
+    segment_id: int = 0,
+    payload_start: int = 0,
+    frames: Iterable[FlatFrames] = (),
 ) -> Copy:
     of_object = (ObjectId(object_id), Tier(tier), LocationId(location_id), name, length, etag)
-    stored = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
+    stored = HeldObject(*of_object, PayloadEncoding(encoding), stored_length, segment_id, payload_start)
     held = ByteRange(start, end)
     known = OwnSum(ByteRange(*own[1:]) if own[1:] else held, own[0]) if own else None
-    return Copy(stored, held, Grid(ByteRange(grid_start, grid_end), crcs), known)
+    placed = tuple(_frames_from_flat(*each) for each in frames)
+    return Copy(stored, held, Grid(ByteRange(grid_start, grid_end), crcs), known, placed)
 
 
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
     start = copy.range.start + skip_bytes
     held = ByteRange(start, start + length_bytes)
-    return Copy(copy.object, held, copy.grid.cut(held), copy.own)
+    grid = copy.grid.cut(held)
+    read = checksums.whole_blocks(read_for(grid, copy.own), copy.object.length)
+    parts = ((frames, frames.plain.intersect(read)) for frames in copy.frames)
+    return Copy(copy.object, held, grid, copy.own, tuple(frames.cut(part) for frames, part in parts if part))
 
 
 def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Unavailable | DataLoss:

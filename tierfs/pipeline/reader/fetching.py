@@ -22,7 +22,7 @@ from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import BUFFERS
 from tierfs.pipeline.reader.extents import Copy, Extent, PlaceConnections, ScannedStore, extents_of
 from tierfs.pipeline.reader.in_flight import StepOf
-from tierfs.pipeline.reader.task_reader import LedgerRows, TaskReader, run_holding
+from tierfs.pipeline.reader.task_reader import TaskReader, TaskRows, run_holding
 from tierfs.reading.fetch.checked_blocks import BlockDiffers
 
 # A gap between two extents up to this size is read along with them (a guess).
@@ -80,10 +80,13 @@ def _cut(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[WantedReq
 
 def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], piece: WantedRequest) -> bool:
     first, last, new = waiting[0], waiting[-1].extent.copies[0], piece.extent.copies[0]
-    if new.object.id != last.object.id or new.object.encoding is not PayloadEncoding.RAW:
+    encoding = new.object.encoding
+    if new.object.id != last.object.id or encoding.is_ledger:
         return False
     near = last.range.end <= new.range.start <= last.range.end + _GAP_BYTES
-    return near and piece.blocks.end - first.blocks.start <= step_of(new.object.tier)
+    # The task does not know the frames of a block that none of its extents touches.
+    is_known = encoding is PayloadEncoding.RAW or piece.blocks.start <= waiting[-1].blocks.end
+    return near and is_known and piece.blocks.end - first.blocks.start <= step_of(new.object.tier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ class ScanFetcher:
         self._connections = connections
         self._sources = sources
         self._sees_store = connections.sees(place)
-        self._reader = TaskReader(place, connections, LedgerRows(self._run))
+        self._rows = TaskRows(self._run)
+        self._reader = TaskReader(place, connections, self._rows)
         self._pool = Pool(self._reader.in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
@@ -158,12 +162,18 @@ class ScanFetcher:
         self.close()
 
     def _reachable(self, wanted: WantedRequest) -> WantedRequest:
-        """Return the copies with those on another machine last."""
+        """Return the copies with those on another machine last, and note the frames of all."""
         copies = wanted.extent.copies
+        self._note_frames(wanted.extent)
         if self._sees_store or len(copies) == 1:
             return wanted
         sorted_copies = tuple(sorted(copies, key=lambda copy: copy.object.tier is Tier.LOCAL))
         return replace(wanted, extent=replace(wanted.extent, copies=sorted_copies))
+
+    def _note_frames(self, extent: Extent) -> None:
+        for copy in extent.copies:
+            if copy.frames:
+                self._rows.add(copy.object, copy.frames)
 
     def _fetch(self, wanted: tuple[Request, bytearray]) -> tuple[list[FetchedPiece], bytearray]:
         """Fetch a request, in a thread. Copies that fail are replaced one extent at a time."""
@@ -224,6 +234,8 @@ class ScanFetcher:
             if segment is None or segment.start_offset > wanted.extent.range.start:
                 return None
             present = list(extents_of(txn, segment, wanted.extent.range, source.priority))
+        for extent in present:
+            self._note_frames(extent)
         before = {copy.object.id for copy in wanted.extent.copies}
         return present if any(extent.copies[0].object.id not in before for extent in present) else None
 

@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId, Tier
-from tierfs.engine.metadata import entries
+from tierfs.engine.frames.frame_map import FrameMap
+from tierfs.engine.metadata import checksums, entries
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
+from tierfs.pipeline.reader.extents import read_for
 from tierfs.pipeline.reader.scrubbing import CopyFault, CopyPiece
 from tierfs.pipeline.reader.selection import Selection, select
+from tierfs.reading.verified import own_sum
 from tierfs.upkeep.check.scrub.copy_reader import Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 
@@ -98,9 +101,16 @@ def _copies(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[Cop
 
 
 def _copy(metadata: MetadataStore, segment: Wanted, piece: ScrubPiece, placed: PlacedChunk) -> CopyPiece:
-    framed = placed.object.encoding is not PayloadEncoding.RAW
-    runs = tuple(_runs(metadata, placed.object, piece)) if framed else ()
-    return CopyPiece(segment.name, replace(piece, placed=placed), placed, runs)
+    runs = tuple(_runs(metadata, placed.object, piece)) if placed.object.encoding.is_ledger else ()
+    return CopyPiece(segment.name, replace(piece, placed=placed), placed, runs, _frames(metadata, piece, placed))
+
+
+def _frames(metadata: MetadataStore, piece: ScrubPiece, placed: PlacedChunk) -> tuple[FrameMap, ...]:
+    """Return the frames of a compressed object with the bytes that checking a piece reads."""
+    if piece.grid is None or placed.object.encoding is not PayloadEncoding.ZSTD_FRAMES:
+        return ()
+    with metadata.read() as txn:
+        return checksums.frames_holding(txn, placed.object, read_for(piece.grid, own_sum(placed)))
 
 
 def _runs(metadata: MetadataStore, record: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:

@@ -16,13 +16,14 @@ from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.link import Slots
+from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.pipeline.reader.buffers import BUFFERS
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.in_flight import AROUND_BYTES, StepOf
-from tierfs.pipeline.reader.task_reader import LedgerRows, WaitingReader, run_holding
+from tierfs.pipeline.reader.task_reader import TaskRows, WaitingReader, run_holding
 from tierfs.upkeep.check.scrub.copy_reader import Checked, CopyReader, Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece
 
@@ -39,6 +40,8 @@ class CopyPiece:
     placed: PlacedChunk
     runs: tuple[EntryRun, ...] = ()
     """Rows of the entries in it, if frames lie between payloads in the object."""
+    frames: tuple[FrameMap, ...] = ()
+    """Of a compressed object: those with all bytes that checking it reads."""
 
     @property
     def blocks(self) -> ByteRange:
@@ -84,11 +87,10 @@ class CopyChecks:
         self._connections = connections
         self._wanted = sorted(wanted, key=lambda copy: copy.place)
         runs = _runs_by_segment(wanted)
-        self._reader = WaitingReader(
-            place,
-            connections,
-            LedgerRows(lambda ledger, offset: run_holding(runs.get(ledger.segment_id, []), offset)),
-        )
+        rows = TaskRows(lambda ledger, offset: run_holding(runs.get(ledger.segment_id, []), offset))
+        for copy in wanted:
+            rows.add(copy.placed.object, copy.frames)
+        self._reader = WaitingReader(place, connections, rows)
         self._in_flight = self._reader.in_flight
         self._slots = Slots()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
@@ -196,9 +198,11 @@ def _groups(wanted: Iterable[CopyPiece], step_of: StepOf) -> Iterator[list[CopyP
 
 def _goes_with(step_of: StepOf, group: Sequence[CopyPiece], piece: CopyPiece) -> bool:
     first, last, record = group[0], group[-1], piece.placed.object
-    if record.id != last.placed.object.id or record.tier is Tier.LOCAL or record.encoding is not PayloadEncoding.RAW:
+    if record.id != last.placed.object.id or record.tier is Tier.LOCAL or record.encoding.is_ledger:
         return False
-    near = piece.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
+    # The task does not know the frames of a block that none of its pieces touches.
+    gap_bytes = CRC_BLOCK_BYTES if record.encoding is PayloadEncoding.RAW else 0
+    near = piece.blocks.start <= last.blocks.end + gap_bytes
     return near and piece.blocks.end - first.blocks.start <= step_of(record.tier) + AROUND_BYTES
 
 
