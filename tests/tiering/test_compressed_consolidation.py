@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.app.recovery.recovering import lose_journal
+from tests.app.recovery.test_from_objects import rebuilt
+from tests.conformance.storages import opened
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
 from tests.tiering.cold_pieces import BLOCK, GRACE_S, cut_head, objects, rows
 from tests.tiering.test_consolidate import Killed, dying
@@ -488,3 +491,38 @@ def test_bytes_are_compressed_in_bounded_memory(store: TestStore, monkeypatch: p
     assert_sound(store, data)
     assert max(asked) <= MIB
     assert compressed_source.ROOM.left_bytes == 300_000
+
+
+@pytest.mark.s3
+def test_ceph_joins_large_objects_and_they_are_found_without_a_journal(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The server copies all of them; a recovery reads the sections at their ends."""
+    with opened("rgw", request) as storage:
+        with open_test_store(tmp_path / "s", policy=POLICY, cold=storage) as store:
+            set_compression(store, "zstd", object_bytes="100000000")
+            data = add(store, *(text(12_000_000 + number) for number in range(3)), text(100_000))
+            assert consolidated(store)[1] == 0
+            assert_sound(store, data)
+            assert sections(store) == 4
+            store.clock.advance(2 * 3600)
+            store.settle()
+        lose_journal(storage)
+        with rebuilt(tmp_path / "again", storage) as again:
+            assert_sound(again.store, data)
+
+
+def test_packs_and_chunks_become_one(store: TestStore) -> None:
+    """A chunk of a compressed pack shares blocks and frames with other segments."""
+    data = add(store, text(300_000))
+    store.settings = replace(store.settings, pack_below_bytes=MIB)
+    for name, part in (("a", b"a" * 5000), ("s", text(100_000)), ("t", text(7000))):
+        store.append(name, part)
+    data += text(100_000)
+    store.offload()
+    store.evict()
+    assert [record.packed for record in placed(store)] == [0, 3]
+    assert placed(store)[1].encoding is PayloadEncoding.ZSTD_FRAMES
+    store.consolidate("s")
+    assert_sound(store, data)
+    assert store.read("a", Tier.COLD) == b"a" * 5000

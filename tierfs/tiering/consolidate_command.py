@@ -44,7 +44,7 @@ class ConsolidateReport:
     """Chunks that were replaced."""
     objects_after: int = 0
     bytes: int = 0
-    """Bytes of new objects."""
+    """Stored bytes of new objects; the plain ones when it was only planned."""
     client_bytes: int = 0
     """Bytes of them that went through this machine; the server copied the rest."""
     merged_chunks: int = 0
