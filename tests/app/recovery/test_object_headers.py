@@ -21,14 +21,17 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.metadata import policies
 from tierfs.tiering.packs import format as packs
 
 GOLDENS = Path(__file__).parents[2] / "engine/ledger/pulsar"
 UUID = "11111111-2222-3333-4444-555555555555"
 JOB = "0" * 32
+LINES = b"the same line\n" * 10_000
 
 KINDS = {
     "segments/a/b/7/chunk-00000000000000000000-00000000000000000005-e1-0a": "chunk",
+    "segments/a/b/7/chunk-00000000000000000000-00000000000000000005-e1-0a-c0000000a.zst": "chunk",
     f"packs/{7:020}-e1-0a-c0000000a": "pack",
     f"{UUID}-ledger-7": "ledger data",
     f"{UUID}-ledger-7-index": "ledger index",
@@ -60,6 +63,11 @@ def full(store: TestStore) -> TestStore:
     """A store with objects of most kinds."""
     store.append("d/chunk", b"12345678", seal=True)
     store.offload("d/chunk")
+    with store.metadata.write() as txn:
+        compressing = {"chunk_bytes": "1000000", "object_bytes": "1000000", "compression": "zstd"}
+        policies.put(txn, store.segment("d/chunk").parent_id, compressing)
+    store.append("d/c", LINES, seal=True)
+    store.offload("d/c")
     offload_ledger(store, new_ledger(store, [b"one", b"two"]))
     store.append("small/a", b"12", seal=True)
     store.append("small/b", b"34", seal=True)
@@ -111,6 +119,33 @@ def test_what_contradicts_itself_is_told(full: TestStore) -> None:
     assert "is damaged" in header_of(full.cold, pack).wrong[0]
     with pytest.raises(NotFound):
         header_of(full.cold, "journal/00000000000000009999")
+
+
+def test_a_compressed_chunk_shows_its_frames(full: TestStore) -> None:
+    name = next(item.name for item in full.cold.list("segments/d/c/") if item.name.endswith(".zst"))
+    header = header_of(full.cold, name)
+    assert header.wrong == []
+    wanted = ("encoding", "plain_bytes", "sections", "frames", "ratio")
+    ratio = round(len(LINES) / header.stored.length_bytes, 2)
+    assert [header.fields[field] for field in wanted] == ["zstd frames", len(LINES), 1, 2, ratio]
+    assert header.parts == [
+        {
+            "start": 0,
+            "seek_table": header.stored.length_bytes - 8 - 2 * 8 - 9,
+            "end": header.stored.length_bytes,
+            "frames": 2,
+            "plain_bytes": len(LINES),
+        }
+    ]
+    data = bytearray(header.stored.length_bytes)
+    full.cold.read_into(name, 0, memoryview(data))
+    longer = name.replace(f"{len(LINES):020}-e", f"{len(LINES) + 1:020}-e")
+    full.cold.put(longer, BufferSource(bytes(data)), metadata={})
+    assert header_of(full.cold, longer).wrong == [
+        f"its name says {len(LINES) + 1} bytes, and its frames have {len(LINES)}"
+    ]
+    full.cold.put(name, BufferSource(bytes(data[:-1])), create_only=False)
+    assert "is damaged" in header_of(full.cold, name).wrong[0]
 
 
 def test_hostile_objects_are_headers_or_typed_errors_and_little_is_read(

@@ -23,9 +23,9 @@ PACKED = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
 HUGE = 2**62 + 1
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=PACKED) as opened:
+@pytest.fixture(params=["off", "zstd"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy={**PACKED, "compression": request.param}) as opened:
         dumps.filled(opened)
         with opened.metadata.write() as txn:
             policies.change(txn, NAME, put_settings={"read_priority": "offloaded-only"})
@@ -218,6 +218,46 @@ def test_what_a_dump_may_not_hold_is_refused_with_nothing_changed(store: TestSto
     assert "\n" not in str(caught.value)
     assert dumps.everything(store) == before
     assert {item.name for item in store.cold.list("")} == names
+
+
+def in_run(**fields: object) -> Callable[[pb.ChecksumRun], None]:
+    def change(run: pb.ChecksumRun) -> None:
+        for name in ("frame_lengths", "stored_lengths"):
+            if name in fields:
+                run.ClearField(name)  # type: ignore[arg-type]
+        run.MergeFrom(pb.ChecksumRun(**fields))  # type: ignore[arg-type]
+
+    return change
+
+
+FRAMES: dict[str, Callable[[pb.ChecksumRun], None]] = {
+    "none": in_run(frame_lengths=[], stored_lengths=[]),
+    "of fewer bytes": in_run(frame_lengths=[1, 1], stored_lengths=[9, 9]),
+    "of more bytes": in_run(frame_lengths=[131072, 1], stored_lengths=[9, 9]),
+    "too many": in_run(frame_lengths=[1] * 4000, stored_lengths=[9] * 4000),
+    "more lengths than frames": in_run(frame_lengths=[4, 4, 4], stored_lengths=[9, 9]),
+    "behind the object": in_run(stored_start=2**60),
+    "behind the block": in_run(frame_start=1),
+    "off the grid": in_run(start=1),
+    "too long": in_run(frame_lengths=[2**31]),
+    "a gap without end": in_run(frame_lengths=[0, 8], stored_lengths=[2**31, 9]),
+}
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_frames_that_no_object_has_are_refused_with_nothing_changed(tmp_path: Path, case: str) -> None:
+    with open_test_store(tmp_path / "store", policy={**PACKED, "compression": "zstd"}) as store:
+        store.append(NAME, b"abcdefgh")
+        store.offload()
+        segment_id, (piece,) = id_of(store, NAME), dumps.dumped(store)
+        dumps.remove(store)
+        (link,) = [change.cold_link for change in piece.changes if change.HasField("cold_link")]
+        link.objects[0].stored_length = 2**33
+        FRAMES[case](link.checksums[0])
+        before = dumps.everything(store)
+        with pytest.raises(DataLoss, match="is refused, with nothing changed: a checksum run has impossible frames"):
+            dumps.load(store, dumps.put_pieces(store, [piece], segment_id))
+        assert dumps.everything(store) == before
 
 
 def test_parts_of_two_dumps_are_no_dump(store: TestStore) -> None:

@@ -19,7 +19,6 @@ from tierfs.base.words.types import MIB, AttemptId, ByteRange, ChunkState, Objec
 from tierfs.engine.chunkstore.protocol import PendingUpload
 from tierfs.engine.metadata import checksums, tables
 from tierfs.engine.metadata.tables import CHUNKS
-from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering.packs import format as packs
 from tierfs.upkeep.check.findings import Kind
 from tierfs.upkeep.check.repair.checksums import mend_checksums
@@ -135,10 +134,8 @@ def test_a_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: Te
         checksums.delete(txn, holder.id)
     cold = ScriptedStorage(store.cold)
     cold.damage(0, of="packs/")
-    assert (
-        mend_checksums(store.metadata, VerifiedReader(store.metadata, lambda _: cold), lambda _: cold, holder.id)
-        is None
-    )
+    store.cold = cold
+    assert mend_checksums(store.metadata, scrubber(store), holder.id) is None
     assert deep_findings(store) == []
 
 

@@ -170,12 +170,8 @@ def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
 def _check_frames(run: ChecksumRun, stored: ObjectRecord) -> None:
     """Raise DataLoss unless a run has frames of all its blocks inside the stored object, or none if that is plain."""
     if stored.encoding is not PayloadEncoding.ZSTD_FRAMES:
-        require(
-            not run.frame_lengths and not run.stored_lengths,
-            "a checksum run places frames of a plain object",
-            stored.id,
-        )
+        is_plain = not run.frame_lengths and not run.stored_lengths
+        require(is_plain, "a checksum run places frames of a plain object", stored.id)
         return
-    require(
-        checksums.places_frames(run, stored.length, stored.stored_length), "impossible frames", stored.id, run.start
-    )
+    possible = checksums.places_frames(run, stored.length, stored.stored_length)
+    require(possible, "a checksum run has impossible frames", stored.id, run.start)

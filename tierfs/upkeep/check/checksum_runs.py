@@ -42,7 +42,7 @@ def _object_id(row: tuple[bytes, Any]) -> int:
     return tables.read_u64(row[0])
 
 
-def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int, compressed_bytes: int) -> int | None:
+def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int, compressed_bytes: int = 0) -> int | None:
     """Return the first offset without a CRC, or None if every byte has one and no CRC covers nothing.
 
     A run ends where the next begins, so that a composed object keeps its pieces' grids: the last block of

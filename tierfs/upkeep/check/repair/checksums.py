@@ -7,13 +7,13 @@ the places of its frames are read from its own seek table, which the same CRC32C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import proved_sums
 from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums, tables
@@ -24,17 +24,12 @@ from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.reading import compressed_objects
 from tierfs.reading.compressed_objects import CompressedSums
-from tierfs.reading.verified import VerifiedReader
 from tierfs.upkeep.check.findings import FindingPlace
+from tierfs.upkeep.check.scrub.scrub import Scrubber
 from tierfs.upkeep.check.segments import segment_name
 
 
-def mend_checksums(
-    metadata: MetadataStore,
-    reader: VerifiedReader,
-    storage_of: Callable[[LocationId], ChunkStorage],
-    object_id: ObjectId,
-) -> str | None:
+def mend_checksums(metadata: MetadataStore, scrubber: Scrubber, object_id: ObjectId) -> str | None:
     """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
     with metadata.read() as txn:
         record = txn.get(OBJECTS, tables.u64(object_id))
@@ -45,10 +40,10 @@ def mend_checksums(
     frames: FrameMap | None = None
     try:
         if record.encoding is PayloadEncoding.ZSTD_FRAMES:
-            sums = _proved_frames(storage_of(record.location_id), record, record.crc32c)
+            sums = _proved_frames(scrubber.storage_of(record.location_id), record, record.crc32c)
             grid, frames = sums.grid, sums.frames
         else:
-            grid = proved_sums(lambda: reader.steps(record, ByteRange(0, record.length)), record.crc32c).grid()
+            grid = proved_sums(lambda: scrubber.reader.steps(record, ByteRange(0, record.length)), record.crc32c).grid()
     except DataLoss:
         return "its bytes do not match the CRC32C of the whole"
     with metadata.write() as txn:
@@ -59,7 +54,7 @@ def mend_checksums(
             checksums.put_grid(txn, object_id, grid)
         else:
             checksums.put_compressed(txn, object_id, grid, frames, record.length)
-    reader.etags.plain.forget(object_id)
+    scrubber.reader.etags.plain.forget(object_id)
     return None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import NotFound
-from tierfs.base.words.types import ByteRange, ChunkState, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata import chain_edits, chains, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
@@ -23,6 +23,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.upkeep.check.findings import FindingPlace
+from tierfs.upkeep.check.repair.checksums import mend_checksums
 from tierfs.upkeep.check.repair.rows import CHANGED
 from tierfs.upkeep.check.scrub.pieces import pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
@@ -42,6 +43,8 @@ class Copies:
     """Whether some bytes have no checksums, so that it cannot be decided which copy is good."""
     away: str | None = None
     """The reason the whole place of a copy cannot be reached."""
+    doubtful: set[ObjectId] = field(default_factory=set)
+    """Compressed objects with bad bytes: their rows may place frames where there are others."""
 
     def bad(self, tier: Tier) -> list[ByteRange]:
         """Return the bytes of which this tier has no good copy."""
@@ -72,6 +75,8 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace
             continue
         copies.unknown = copies.unknown or piece.grid is None
         copies.away = checked.why if checked.away else copies.away
+        if checked.bad and piece.placed.object.encoding is PayloadEncoding.ZSTD_FRAMES:
+            copies.doubtful.add(piece.placed.object.id)
         copies.good[piece.placed.object.tier].extend(ranges.gaps(piece.range, checked.bad))
     copies.good = {tier: ranges.union(good) for tier, good in copies.good.items()}
     return copies
@@ -103,7 +108,7 @@ class CopyMender:
     def mend(self, place: FindingPlace, name: str) -> Mended:
         """Mend one chunk of the segment `name`; one marked suspect or lost that proves good loses its mark."""
         assert place.tier is not None
-        copies = read_copies(self._metadata, self._scrubber, place)
+        copies = self._read(place)
         if copies is None:
             return Mended()  # another finding's mend, or an eviction, removed it
         if copies.unknown:
@@ -115,6 +120,15 @@ class CopyMender:
         if copies.chunk.lost:
             return Mended(self._restore_part(place, copies))
         return self._replace(place, name, copies)
+
+    def _read(self, place: FindingPlace) -> Copies | None:
+        """Return what `read_copies` returns; again, once the rows of whole objects are written anew."""
+        copies = read_copies(self._metadata, self._scrubber, place)
+        is_read_again = False
+        for object_id in copies.doubtful if copies is not None else ():
+            with suppress(NotFound):
+                is_read_again |= mend_checksums(self._metadata, self._scrubber, object_id) is None
+        return read_copies(self._metadata, self._scrubber, place) if is_read_again else copies
 
     def lose(self, segment_id: SegmentId, name: str, lost: ByteRange) -> Mended:
         """Make a range that no chunk holds a lost extent."""
@@ -128,8 +142,10 @@ class CopyMender:
         return Mended(lost_bytes=lost.length_bytes)
 
     def _clear(self, place: FindingPlace, copies: Copies) -> str | None:
-        """Clear the mark of a copy whose every byte proved right."""
+        """Clear the mark of a copy whose every byte proved right, if it has one."""
         assert place.tier is not None
+        if copies.chunk.state is ChunkState.GOOD:
+            return None
         marked = chain_edits.set_state(
             self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tierfs.base.words.errors import TierfsError
-from tierfs.base.words.types import LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import tables
@@ -150,15 +150,7 @@ class Mender:
         if finding.mend is Mend.RESTORE_ENTRIES:
             return self._restore_entries(finding)
         assert finding.mend is Mend.REBUILD_CHECKSUMS, finding.mend
-        return self._mend_checksums(ObjectId(finding.object_id))
-
-    def _is_compressed(self, object_id: int) -> bool:
-        with self._metadata.read() as txn:
-            record = txn.get(OBJECTS, tables.u64(object_id))
-        return record is not None and record.encoding is PayloadEncoding.ZSTD_FRAMES
-
-    def _mend_checksums(self, object_id: ObjectId) -> str | None:
-        return mend_checksums(self._metadata, self._scrubber.reader, self._tools.storage_of, object_id)
+        return mend_checksums(self._metadata, self._scrubber, ObjectId(finding.object_id))
 
     def _replace(self, finding: Finding) -> Mended:
         """Mend a chunk with a bad copy, or a hole. The bucket counts only if it is ours."""
@@ -174,9 +166,6 @@ class Mender:
             return Mended(self._unlink(finding))
         if finding.kind is Kind.BYTES and place in self._replaced:
             return Mended()  # the whole chunk was mended by the finding of another piece
-        if finding.kind is Kind.BYTES and self._is_compressed(finding.object_id):
-            # Frames in other places than the rows say look like damaged bytes. If the object is whole, its rows lie.
-            self._mend_checksums(ObjectId(finding.object_id))
         done = self._copies.mend(place, finding.subject)
         if done.left is None:
             self._replaced.add(place)
