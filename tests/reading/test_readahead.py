@@ -36,8 +36,15 @@ class Clock:
 class File:
     """One segment that is read, with the read-ahead that follows."""
 
-    def __init__(self, length_bytes: int = GIB, shares: FairShare | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        length_bytes: int = GIB,
+        shares: FairShare | None = None,
+        clock: Clock | None = None,
+        shrink: float = 1.0,
+    ) -> None:
         self.length_bytes = length_bytes
+        self.shrink = shrink
         self.shares = shares or FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
         self.clock = clock or Clock()
         self.sessions = Sessions(self.shares)
@@ -50,7 +57,8 @@ class File:
         if not session.proven:
             session.note(wanted)
             return session
-        plan = session.plan(wanted, self.shares.of(session, self.clock.now_s), self.length_bytes)
+        share = self.shares.of(session, self.clock.now_s, self.shrink)
+        plan = session.plan(wanted, share, self.length_bytes)
         if plan is not None:
             self.plans.append(plan)
         return session
@@ -170,6 +178,22 @@ def test_far_from_the_server_every_stream_has_a_range(streams: int, readers: int
     assert {session.range_bytes for session in sessions} == {range_mib * MIB}
     assert max(ahead) >= streams * range_mib * MIB
     assert max(ahead) <= BUDGET_BYTES // 2 + readers * range_mib * MIB, "memory is shared, however long the link"
+
+
+@pytest.mark.parametrize(
+    ("streams", "shrink", "ranges", "range_mib"), [(32, 1.5, 20, 4), (32, 7.0, 8, 8), (16, 100.0, 4, 8)]
+)
+def test_far_from_the_server_compressed_bytes_need_fewer_and_longer_ranges(
+    streams: int, shrink: float, ranges: int, range_mib: int
+) -> None:
+    """A stream carries more plain bytes in its time; the window opens with as many stored ones."""
+    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(streams)), shrink=shrink)
+    windows = {file.read(offset, MIB).window_bytes // MIB for offset in range(0, 300 * MIB, MIB)}
+    session = file.read(300 * MIB, MIB)
+    assert session.range_bytes == range_mib * MIB
+    assert session.window_bytes // session.range_bytes >= ranges
+    assert min(windows) == min(max(windows), int(16 * shrink))
+    assert session.ahead - 300 * MIB <= FAR_WINDOW_BYTES + session.range_bytes
 
 
 def test_a_random_reader_is_asked_for_nothing_more_for_ever() -> None:

@@ -151,7 +151,8 @@ class ColdRead:
         if not session.proven:
             session.note(position)
             return
-        plan = session.plan(position, self._path.packs.shares.of(session, trio.current_time()), end)
+        share = self._path.packs.shares.of(session, trio.current_time(), self._placed.object.shrink)
+        plan = session.plan(position, share, end)
         if plan is None:
             return
         try:

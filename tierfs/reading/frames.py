@@ -31,10 +31,10 @@ class Scratch:
         # A storage that tries again receives all of them once more, and plain bytes that were shown must not change.
         return plain_bytes if self.gap_bytes < 0 or arrived == len(self.view) else self.gap_bytes
 
-    def bytes(self, held: ByteRange, plain_end: int) -> memoryview:
+    def bytes(self, start: int, end: int, plain_end: int) -> memoryview:
         """Return stored bytes, in memory that writing plain ones up to `plain_end` does not touch."""
-        stored = held.of(self.view, self.origin)
-        overlaps = 0 <= self.gap_bytes < plain_end - (held.start - self.origin)
+        stored = self.view[start - self.origin : end - self.origin]
+        overlaps = 0 <= self.gap_bytes < plain_end - (start - self.origin)
         return memoryview(bytearray(stored)) if overlaps else stored
 
 
@@ -87,32 +87,34 @@ class FrameShare:
 
     def take(self, scratch: Scratch, arrived: int, view: memoryview, done: int) -> int:
         """Unpack arrived frames to `view` from `done` on, about a MiB; return the filled length of `view`."""
-        starts, stored = self._frames.starts, self._frames.stored
+        starts, stored, wanted = self._frames.starts, self._frames.stored, self._wanted
         arrived_end, limit = scratch.origin + arrived, scratch.limit(arrived, len(view))
-        end = done
-        while self._index < self._stop and end - done < _STEP_BYTES:
-            index = self._index
-            packed = ByteRange(stored[index], stored[index + 1])
-            held = ByteRange(starts[index], starts[index + 1])
-            plain_end = end + held.intersect(self._wanted).length_bytes
-            if packed.end > arrived_end or plain_end > limit:
+        # Plain numbers, not ranges: this runs 8,192 times for each GiB.
+        end, index, wanted_end = done, self._index, wanted.end
+        while index < self._stop and end - done < _STEP_BYTES and stored[index + 1] <= arrived_end:
+            start, stop = starts[index], starts[index + 1]
+            first, last = max(start, wanted.start), min(stop, wanted_end)
+            plain_end = end + last - first
+            if plain_end > limit:
                 break
-            if held:  # else stored bytes between frames
-                self._unpack(held, scratch.bytes(packed, plain_end), view[end:plain_end])
-            self._index, end = index + 1, plain_end
+            packed = scratch.bytes(stored[index], stored[index + 1], plain_end)
+            if (first, last) == (start, stop):
+                if start < stop:  # else stored bytes between frames
+                    _unpack(packed, view[end:plain_end], start)
+            else:
+                whole = memoryview(bytearray(stop - start))
+                _unpack(packed, whole, start)
+                view[end:plain_end] = whole[first - start : last - start]
+            index, end = index + 1, plain_end
+            self._index = index
         return end
 
-    def _unpack(self, held: ByteRange, packed: memoryview, view: memoryview) -> None:
-        """Unpack a frame, or the wanted part of it."""
-        part = held.intersect(self._wanted)
-        try:
-            if part == held:
-                zstd.decompress_into(packed, view)
-            else:
-                whole = memoryview(bytearray(held.length_bytes))
-                zstd.decompress_into(packed, whole)
-                view[:] = part.of(whole, held.start)
-        except DataLoss as exc:
-            # The checksums of the plain bytes decide: zeros differ from them, and the reader tries again, or accuses.
-            log.info("the frame of bytes %d to %d cannot be unpacked: %s", held.start, held.end, exc)
-            view[:] = bytes(len(view))
+
+def _unpack(packed: memoryview, view: memoryview, start: int) -> None:
+    """Unpack a frame; `start` is its offset in the plain bytes, for the log."""
+    try:
+        zstd.decompress_into(packed, view)
+    except DataLoss as exc:
+        # The checksums of the plain bytes decide: zeros differ from them, and the reader tries again, or accuses.
+        log.info("the frame of bytes %d to %d cannot be unpacked: %s", start, start + len(view), exc)
+        view[:] = bytes(len(view))

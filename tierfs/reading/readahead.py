@@ -43,6 +43,10 @@ _FAR_GROWTH = 16
 # Ranges for each stream of a far link, so that one waits when another ends.
 _FAR_RANGES = 1.5
 
+# Ranges of compressed objects are longer by so much: a stream carries more plain bytes in its time, and a range of few
+# stored ones is mostly the wait for the first.
+_MOST_LONGER = 2
+
 # Reading on for more than this proves a session far from the server: the kernel's second request, at the latest.
 _FAR_PROVEN_BYTES = CRC_BLOCK_BYTES
 
@@ -96,8 +100,8 @@ class FairShare:
         """A reader of more than so much in sequence is expected to continue."""
         return FIRST_WINDOW_BYTES if self._links.streams <= LEAST_STREAMS else _FAR_PROVEN_BYTES
 
-    def of(self, session: ReadSession, now_s: float) -> Share:
-        """Return the share of a session that is being read now."""
+    def of(self, session: ReadSession, now_s: float, shrink: float = 1.0) -> Share:
+        """Return the share of a session that is being read now, of an object that was compressed to 1 / `shrink`."""
         last_read_s = self._last_read_s
         last_read_s[id(session)] = now_s
         last_read_s.move_to_end(id(session))
@@ -107,11 +111,14 @@ class FairShare:
         of_one = max(1, streams // len(last_read_s))
         if streams <= LEAST_STREAMS:
             return Share(self._window_bytes(_NEAR_WINDOW_BYTES), of_one, _NEAR_GROWTH, self._most_range_bytes)
+        of_one = min(of_one, max(LEAST_STREAMS, math.ceil(of_one / shrink)))
+        range_bytes = int(RANGE_BYTES * min(_MOST_LONGER, shrink))
         ranges = math.ceil(_FAR_RANGES * of_one)
-        window_bytes = self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES))
+        window_bytes = self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * range_bytes))
         # With less memory rather one range for each stream than smaller ones.
-        per_window = max(of_one, min(ranges, window_bytes // RANGE_BYTES))
-        return Share(window_bytes, per_window, _FAR_GROWTH, self._most_range_bytes, grows_at_once=True)
+        per_window = max(of_one, min(ranges, window_bytes // range_bytes))
+        growth = int(_FAR_GROWTH * shrink)  # a window is bet on with as many stored bytes as without compression
+        return Share(window_bytes, per_window, growth, self._most_range_bytes, grows_at_once=True)
 
     def _window_bytes(self, useful_bytes: int) -> int:
         """Return the window that a session gets of what is useful."""

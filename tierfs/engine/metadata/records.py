@@ -257,6 +257,11 @@ class ObjectRecord(Record):
         """Size of the file or object itself; `length` counts plain bytes."""
         return self.stored_length or self.length
 
+    @property
+    def shrink(self) -> float:
+        """The number of plain bytes for each stored one, at least 1."""
+        return max(1.0, self.length / self.stored_bytes)
+
     def in_storage(self, plain_bytes: int) -> int:
         """Return about how many stored bytes so many plain ones take: their share of all."""
         return plain_bytes if not self.stored_length else -(-plain_bytes * self.stored_length // self.length)
