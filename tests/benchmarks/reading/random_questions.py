@@ -160,7 +160,7 @@ class RandomQuestions:
             return scatter.sample(scatter.read(scatter.target.raw, repetition))
 
         def mounted(subject: Subject, repetition: int) -> Sample:
-            return self.s3.bench.measure(subject, lambda mount: _scattered(scatter, mount, repetition))
+            return self.s3.bench.measure(subject, lambda mount: scattered(scatter, mount, repetition))
 
         table = Table(PRESIGNED, {PRESIGNED: raw})
         subjects = [self.s3.tierfs(), *self.s3.peer_subjects()]
@@ -190,7 +190,8 @@ def _first_sample(target: Target, read: Read, places: int, seed: int) -> Sample:
     return {P50: statistics.median(found) * 1e3}
 
 
-def _scattered(scatter: Scatter, mount: Mount, repetition: int) -> Sample:
+def scattered(scatter: Scatter, mount: Mount, repetition: int) -> Sample:
+    """Reads at random through a mount, with its CPU time."""
     before = mount.cpu_s()
     with opened_randomly(mount.root / scatter.target.name) as read:
         found = scatter.read(read, repetition)

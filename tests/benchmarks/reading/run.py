@@ -25,7 +25,7 @@ def run(plan: Plan) -> None:
 
     A subject that fails is remarked and the run goes on. Raises what keeps the whole from starting.
     """
-    _prepare_environment()
+    prepare_environment()
     peers, notes = find_peers(plan.peers)
     if not plan.compares:
         peers = []
@@ -34,7 +34,7 @@ def run(plan: Plan) -> None:
     results = load(path) if path.exists() else Results({})
     results.machine, results.notes = machine.machine(), notes if plan.compares else results.notes
     programs, today = machine.programs(peers), date.today().isoformat()
-    with _directory(plan) as directory, stage.built(plan, directory, peers) as built:
+    with working_directory(plan.keep) as directory, stage.built(plan, directory, peers) as built:
         for link in plan.links:
             with built.questions(BY_NAME[link]) as questions:
                 for number in sorted(plan.on(link)):
@@ -71,10 +71,11 @@ def ask(question: Question, plan: Plan, link: str = LOOPBACK) -> Answer:
 
 
 @contextmanager
-def _directory(plan: Plan) -> Iterator[Path]:
-    if plan.keep is not None:
-        plan.keep.mkdir(parents=True)
-        yield plan.keep.absolute()
+def working_directory(keep: Path | None) -> Iterator[Path]:
+    """A directory for a run: `keep`, a new one which stays, or one that goes."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
         return
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
     try:
@@ -83,7 +84,7 @@ def _directory(plan: Plan) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _prepare_environment() -> None:
+def prepare_environment() -> None:
     """Set the credentials of the test server."""
     os.environ.update(ENVIRONMENT)
     os.environ.pop("AWS_CA_BUNDLE", None)  # rclone refuses plain HTTP with it

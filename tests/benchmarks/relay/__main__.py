@@ -18,7 +18,7 @@ def main() -> None:
     chosen = _parser().parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes six files
-    slowness = Slowness(chosen.delay_ms / 1e3, chosen.rate_mb_s * 1e6)
+    slowness = Slowness(chosen.delay_ms / 1e3, chosen.rate_mb_s * 1e6, chosen.upload_mb_s * 1e6)
     with socket.create_server(chosen.listen, backlog=_BACKLOG) as listener:
         host, port = listener.getsockname()
         print(f"http://{host}:{port}", flush=True)
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--listen", type=_address, default=("127.0.0.1", 0), metavar="HOST:PORT", help="any free port")
     parser.add_argument("--delay-ms", type=_amount, default=0, help="each answer begins so much later (0)")
     parser.add_argument("--rate-mb-s", type=_amount, default=0, help="of one connection, to its client; 0: no limit")
+    parser.add_argument("--upload-mb-s", type=_amount, default=0, help="of one connection, from its client (0)")
     return parser
 
 

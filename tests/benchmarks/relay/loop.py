@@ -36,6 +36,8 @@ class Slowness:
     """By so much each answer begins later."""
     rate_bytes_s: float = 0
     """The most that one connection gives its client; 0: no limit."""
+    upload_bytes_s: float = 0
+    """The most that one connection takes from its client; 0: no limit."""
 
 
 @dataclass
@@ -190,11 +192,8 @@ class RelayLoop:
     def _connect(self, client: socket.socket) -> socket.socket | None:
         """Return a connection to the server; None where it takes none."""
         server = socket.socket()
-        if self._slowness.rate_bytes_s:
-            rate = struct.pack("@L", int(self._slowness.rate_bytes_s))
-            client.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PACED_BUFFER_BYTES)
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PACED_BUFFER_BYTES)
+        _pace(server, client, self._slowness.rate_bytes_s)
+        _pace(client, server, self._slowness.upload_bytes_s)
         try:
             server.connect(self._target)
         except OSError:
@@ -227,3 +226,11 @@ class RelayLoop:
         sent = sum(pair.requests.moved_bytes for pair in open_pairs)
         ended = self._ended
         return Counts(ended.connections, ended.received_bytes + received, ended.sent_bytes + sent)
+
+
+def _pace(source: socket.socket, sink: socket.socket, rate_bytes_s: float) -> None:
+    """Limit the rate from one to the other, which are not connected to each other."""
+    if rate_bytes_s:
+        sink.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("@L", int(rate_bytes_s)))
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PACED_BUFFER_BYTES)
+        source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PACED_BUFFER_BYTES)

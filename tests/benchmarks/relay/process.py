@@ -20,6 +20,7 @@ class RelayServer(ServerProcess):
         """`slowness`: how slow it is; without one it only counts."""
         parts, chosen = urlsplit(url), slowness or Slowness()
         slow = ["--delay-ms", str(chosen.delay_s * 1e3), "--rate-mb-s", str(chosen.rate_bytes_s / 1e6)]
+        slow += ["--upload-mb-s", str(chosen.upload_bytes_s / 1e6)]
         super().__init__([sys.executable, "-m", "tests.benchmarks.relay", "--to", parts.netloc, *slow], cwd=_ROOT)
         self._scheme = parts.scheme
 

@@ -26,6 +26,7 @@ DELAY_S = 0.1
 RATE_BYTES_S = 20 * MB
 FAR = Slowness(delay_s=DELAY_S)
 SLOW = Slowness(rate_bytes_s=RATE_BYTES_S)
+SLOW_UP = Slowness(upload_bytes_s=RATE_BYTES_S)
 
 
 def test_an_object_comes_through_and_is_counted(object_url: str) -> None:
@@ -51,6 +52,15 @@ def test_each_answer_comes_later_and_the_connection_stays() -> None:
 def test_bytes_that_follow_each_other_are_late_together() -> None:
     with echo() as url, RelayServer(url, FAR) as relay, connected(relay) as client:
         data = random.Random(5).randbytes(MB)
+        sending = threading.Thread(target=client.sendall, args=(data,))
+        sending.start()
+        assert received(client, len(data)) == data
+        sending.join()
+
+
+def test_bytes_of_a_slow_upload_come_through() -> None:
+    with echo() as url, RelayServer(url, SLOW_UP) as relay, connected(relay) as client:
+        data = random.Random(5).randbytes(4 * MB)
         sending = threading.Thread(target=client.sendall, args=(data,))
         sending.start()
         assert received(client, len(data)) == data
