@@ -54,25 +54,25 @@ class Version:
     """A checkout with a Python of its own; commands are whole processes, start included."""
 
     def __init__(self, python: Path, checkout: Path) -> None:
-        self._python = python
-        self._checkout = checkout
+        self.python = python
+        self.checkout = checkout
 
     def command(self, store: Path, *words: str | Path) -> list[str]:
         """A command line."""
-        return [str(self._python), "-m", "tierfs", "-q", "--store", str(store), *map(str, words)]
+        return [str(self.python), "-m", "tierfs", "-q", "--store", str(store), *map(str, words)]
 
     def run(self, store: Path, *words: str | Path) -> Cost:
         """What a command took."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = self.command(store, *words)
-        taken = seconds(lambda: subprocess.run(command, check=True, cwd=self._checkout, stdout=subprocess.DEVNULL))
+        taken = seconds(lambda: subprocess.run(command, check=True, cwd=self.checkout, stdout=subprocess.DEVNULL))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     def small(self, store: Path) -> dict[str, float]:
         """CPU microseconds of each small operation."""
-        command = [str(self._python), "-c", _SMALL, str(store), str(_SMALL_TIMES)]
-        done = subprocess.run(command, check=True, cwd=self._checkout, stdout=subprocess.PIPE)
+        command = [str(self.python), "-c", _SMALL, str(store), str(_SMALL_TIMES)]
+        done = subprocess.run(command, check=True, cwd=self.checkout, stdout=subprocess.PIPE)
         costs: dict[str, float] = json.loads(done.stdout)
         return costs
 
@@ -80,12 +80,12 @@ class Version:
     def mounted(self, store: Path, mountpoint: Path) -> Iterator[int]:
         """The process of a mount."""
         mountpoint.mkdir(exist_ok=True)
-        process = subprocess.Popen(self.command(store, "mount", "-f", mountpoint), cwd=self._checkout)
+        process = subprocess.Popen(self.command(store, "mount", "-f", mountpoint), cwd=self.checkout)
         try:
             end_s = time.monotonic() + _MOUNTED_S
             while not mountpoint.is_mount():
                 if process.poll() is not None or time.monotonic() > end_s:
-                    raise RuntimeError(f"{self._checkout} did not mount")
+                    raise RuntimeError(f"{self.checkout} did not mount")
                 time.sleep(0.05)
             yield process.pid
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks.compression import texts
 from tests.benchmarks.compression.bounds import sheet
-from tests.benchmarks.compression.material import AUTO, OFF, ZSTD, make_store, write_text
+from tests.benchmarks.compression.material import AUTO, BEFORE, OFF, ZSTD, make_store, write_text
 from tests.benchmarks.compression.offloading import CompressedOffload, uploads_too
 from tests.benchmarks.compression.reading import CompressedReading
 from tests.benchmarks.compression.site import all_redirected, built, hot_bytes, served
@@ -52,6 +52,8 @@ class Asked:
     links: tuple[str, ...]
     peers: tuple[Peer, ...]
     files: int
+    other: Path | None
+    """A checkout of another version, with its .venv."""
 
 
 Questions = Iterator[tuple[str, Question]]
@@ -59,7 +61,7 @@ Questions = Iterator[tuple[str, Question]]
 
 
 def _reading(asked: Asked) -> Questions:
-    with built(asked.directory, asked.kinds, asked.size_bytes, asked.peers) as on:
+    with built(asked.directory, asked.kinds, asked.size_bytes, asked.peers, asked.other) as on:
         for name in asked.links:
             with on(BY_NAME[name]) as readers:
                 yield name, CompressedReading(readers).one_reader()
@@ -78,6 +80,8 @@ def _offload(asked: Asked) -> Questions:
     with served(asked.directory, _COPIES * asked.size_bytes) as server:
         bucket = server.endpoint.create_bucket()
         made = {name: make_store(asked.directory / name, server.endpoint, bucket, name) for name in _POLICIES}
+        if asked.other is not None:
+            made[BEFORE] = make_store(asked.directory / BEFORE, server.endpoint, bucket, BEFORE, asked.other)
         for name in asked.links:
             with reached(uploads_too(BY_NAME[name]), server) as (endpoint, _), all_redirected(made, endpoint):
                 offload = CompressedOffload(endpoint, bucket, files, made, hot_bytes(asked.size_bytes))
@@ -134,7 +138,9 @@ def main(subject: str, arguments: Sequence[str]) -> None:
     plan = Plan(frozenset(), chosen.repetitions, size_bytes, chosen.docs, chosen.keep, links=links)
     try:
         with working_directory(plan.keep) as directory:
-            asked = Asked(directory, plan.size_bytes, plan.repetitions, chosen.kinds, links, peers, chosen.files)
+            asked = Asked(
+                directory, plan.size_bytes, plan.repetitions, chosen.kinds, links, peers, chosen.files, chosen.other
+            )
             for link, question in one.questions(asked):
                 _keep(ask(question, plan, link), plan.docs, peers)
     except machine.TooLittleMemory as exc:
@@ -165,9 +171,22 @@ def _parsed(subject: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kinds", type=_kinds, default=tuple(texts.KINDS), help=f"of bytes, some of {names} (all)")
     parser.add_argument("--link", type=parse_links, default=LINK_NAMES, help="like loopback,far (all that count)")
     parser.add_argument("--no-peers", action="store_true", help="leave JuiceFS out")
+    parser.add_argument(
+        "--other",
+        type=_checkout,
+        metavar="DIR",
+        help="checkout of another version, with its .venv, for -reading and -offload",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work in DIR, a new one, and keep it with all logs")
     parser.add_argument("--docs", type=Path, metavar="DIR", default=_DOCS, help="where results are written (docs)")
     return parser.parse_args(arguments)
+
+
+def _checkout(text: str) -> Path:
+    path = Path(text).resolve()
+    if not (path / ".venv" / "bin" / "python").exists():
+        raise argparse.ArgumentTypeError(f"{path} has no .venv: run `make test-deps` there")
+    return path
 
 
 def _kinds(text: str) -> tuple[str, ...]:

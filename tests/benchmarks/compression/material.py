@@ -15,21 +15,22 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.compression import texts
 from tests.benchmarks.raw import boto3_client
-from tests.benchmarks.reading.corpus import WARM_FILE, fill_cold
+from tests.benchmarks.reading.corpus import WARM_FILE
+from tests.benchmarks.versus import Version
 from tests.servers.endpoint import S3Endpoint
-from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.app.setup.create import init_store
 from tierfs.base.options import policy
 from tierfs.base.words.types import MIB
-from tierfs.engine.chunkstore.place import Place, Server
 
 OFF, ZSTD, AUTO = "off", "zstd", "auto"
 """Values of the policy."""
+BEFORE = "before"
+"""In their place: a store of another version of tierfs, which needs none of them."""
 
 HAS_COMPRESSION = "compression" in policy.KEYS
 """Whether this tierfs has the policy; all stores are `off` without it."""
 
+_ROOT = Path(__file__).parents[3]
 _APPEND_BYTES = 4 * MIB
 _PART_BYTES = 16 * MIB
 _SEED = 7
@@ -82,6 +83,7 @@ class Made:
     path: Path
     endpoint: S3Endpoint
     bucket: str
+    version: Version
 
     @property
     def prefix(self) -> str:
@@ -90,8 +92,9 @@ class Made:
 
     def run(self, *words: object) -> str:
         """Return the output of a command of tierfs on it."""
-        command = [sys.executable, "-m", "tierfs", "-q", "--store", str(self.path), *map(str, words)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        command = self.version.command(self.path, *map(str, words))
+        checkout = self.version.checkout
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=checkout).stdout
 
     def cold_bytes(self, below: str) -> int:
         """Bytes of its objects whose names begin so."""
@@ -104,10 +107,9 @@ class Made:
         finally:
             client.close()
 
-    def fill(self, name: str, file: TextFile) -> None:
+    def fill(self, name: str, path: Path) -> None:
         """Write a sealed segment with the file's bytes, in the local tier."""
-        with app.open_store(self.path) as store:
-            fill(store.engine, name, file.blocks())
+        self.run("append", name, path, "--seal")
 
     def remove(self, name: str) -> None:
         """Delete a segment, with its objects at once: the server of a benchmark is small."""
@@ -120,23 +122,24 @@ class Made:
                 cold.delete(found.name)
 
 
-def make_store(path: Path, endpoint: S3Endpoint, bucket: str, compression: str) -> Made:
-    """Make an empty store of this policy."""
-    init_store(path, Place.parsed(f"s3://{bucket}/{path.name}", Server(endpoint.endpoint_url)))
-    made = Made(path, endpoint, bucket)
-    if HAS_COMPRESSION:
+def make_store(path: Path, endpoint: S3Endpoint, bucket: str, compression: str, other: Path | None = None) -> Made:
+    """Make an empty store of this policy; one of `BEFORE` is made and used by the checkout `other`."""
+    python = Path(sys.executable) if other is None else other / ".venv" / "bin" / "python"
+    made = Made(path, endpoint, bucket, Version(python, other or _ROOT))
+    made.run("init", "--bucket", f"s3://{bucket}/{path.name}", "--endpoint-url", endpoint.endpoint_url)
+    if HAS_COMPRESSION and other is None:
         made.run("config", "/", f"compression={compression}")
     return made
 
 
 def make_cold(made: Made, files: Sequence[TextFile]) -> dict[str, float]:
     """Fill a store so that its bytes are cold and nowhere else; returns stored bytes per byte, by kind."""
-    fill_cold(made.path, [WARM_FILE])
-    for file in files:
-        made.fill(file.name, file)
-        with app.open_store(made.path) as store:
-            verbs.offload(store, file.name)
-            verbs.evict(store, file.name)
+    warm = made.path.with_name(WARM_FILE.name)
+    warm.write_bytes(b"".join(WARM_FILE.blocks()))
+    for name, path in {WARM_FILE.name: warm, **{file.name: file.path for file in files}}.items():
+        made.fill(name, path)
+        made.run("offload", name)
+        made.run("evict", name)
     return {file.kind: made.cold_bytes(segment_objects(file.name)) / file.size_bytes for file in files}
 
 

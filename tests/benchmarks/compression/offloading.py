@@ -1,39 +1,44 @@
-"""A question about offload: how fast, from how much CPU and memory, and what it stores; each in a process of its own.
-
-    python -m tests.benchmarks.compression.offloading STORE NAME
-
-offloads one segment and prints what that took.
-"""
+"""A question about offload: how fast it is, what it takes of CPU and memory, and what it stores."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from boto3.s3.transfer import TransferConfig
 
-from tests import verbs
 from tests.benchmarks.compression.material import OFF, Made, TextFile, segment_objects
 from tests.benchmarks.compression.site import STORED, TIERFS
-from tests.benchmarks.measuring import GIB, heat, peak_rss_bytes, seconds
+from tests.benchmarks.measuring import GIB, heat, seconds
 from tests.benchmarks.raw import boto3_client
 from tests.benchmarks.reading.figures import CPU, RATE, RSS, Sample
 from tests.benchmarks.reading.links import Link
 from tests.benchmarks.reading.subjects import Question, Table
 from tests.servers.endpoint import S3Endpoint
-from tierfs.app import store as app
 from tierfs.base.words.types import MIB
 
 OFFLOAD = 3
 """Number of the question."""
 RAW = "boto3 multipart upload"
+_OFFLOAD = """
+import json, os, sys, time
+from pathlib import Path
+from tests import verbs
+from tests.benchmarks.measuring import peak_rss_bytes
+from tierfs.app import store as app
+
+path, name = sys.argv[1:]
+with app.open_store(Path(path)) as store:
+    before_s, before_cpu_s = time.perf_counter(), time.process_time()
+    verbs.offload(store, name)
+    taken_s, cpu_s = time.perf_counter() - before_s, time.process_time() - before_cpu_s
+print(json.dumps({"s": taken_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes(os.getpid())}))
+"""
+"""By names that another version has, too."""
 _PART_BYTES = 8 * MIB
 _THREADS = 8
 
@@ -82,10 +87,11 @@ class CompressedOffload:
 
     def _offload(self, made: Made, file: TextFile, _: int) -> Sample:
         name = f"{file.name}{os.urandom(4).hex()}"
-        made.fill(name, file)
+        made.fill(name, file.path)
         heat(self.hot_bytes)
-        command = [sys.executable, "-m", "tests.benchmarks.compression.offloading", str(made.path), name]
-        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        command = [str(made.version.python), "-c", _OFFLOAD, str(made.path), name]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=made.version.checkout)
+        found = json.loads(done.stdout)
         stored_bytes = made.cold_bytes(segment_objects(name))
         made.remove(name)
         return {
@@ -94,17 +100,3 @@ class CompressedOffload:
             RSS: found["rss_bytes"] / MIB,
             STORED: stored_bytes / file.size_bytes,
         }
-
-
-def main() -> None:
-    """Offload a segment of a store."""
-    path, name = sys.argv[1:]
-    with app.open_store(Path(path)) as store:
-        before_s, before_cpu_s = time.perf_counter(), time.process_time()
-        verbs.offload(store, name)
-        taken_s, cpu_s = time.perf_counter() - before_s, time.process_time() - before_cpu_s
-    print(json.dumps({"s": taken_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes(os.getpid())}))
-
-
-if __name__ == "__main__":
-    main()

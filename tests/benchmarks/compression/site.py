@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.compression.material import (
     AUTO,
+    BEFORE,
     OFF,
     ZSTD,
     Made,
@@ -21,6 +23,7 @@ from tests.benchmarks.compression.material import (
 )
 from tests.benchmarks.compression.texts import LOGS, RANDOM
 from tests.benchmarks.measuring import GIB
+from tests.benchmarks.mounts import MountCommand
 from tests.benchmarks.reading import machine
 from tests.benchmarks.reading.corpus import WARM_FILE, File
 from tests.benchmarks.reading.figures import Sample
@@ -33,7 +36,7 @@ from tests.servers.certificates import Authority
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.rgw import RgwServer
 
-TIERFS = {name: f"tierfs, {name}" for name in (OFF, ZSTD, AUTO)}
+TIERFS = {name: f"tierfs, {name}" for name in (OFF, ZSTD, AUTO, BEFORE)}
 """Subjects by policy."""
 
 STORED = "stored/plain"
@@ -72,7 +75,9 @@ class Readers:
 
     def mounted(self, name: str) -> Subject:
         """A mount of the store of a policy."""
-        return TierfsSubjects(self.site.scratch / "tierfs.log").of(TIERFS[name], self.stores[name].path)
+        made = self.stores[name]
+        subject = TierfsSubjects(self.site.scratch / "tierfs.log").of(TIERFS[name], made.path)
+        return subject if name != BEFORE else replace(subject, command=partial(_of_another_version, made, subject))
 
     def stored_samples(self, kind: str) -> dict[str, Sample]:
         """Return stored bytes per byte of this kind, by subject."""
@@ -101,16 +106,17 @@ def served(directory: Path, stored_bytes: int) -> Iterator[RgwServer]:
 
 @contextmanager
 def built(
-    directory: Path, kinds: Sequence[str], size_bytes: int, peers: Sequence[Peer]
+    directory: Path, kinds: Sequence[str], size_bytes: int, peers: Sequence[Peer], other: Path | None = None
 ) -> Iterator[Callable[[Link], AbstractContextManager[Readers]]]:
     """Write all, on a server that runs meanwhile; what is yielded gives the Readers of a link, for a while."""
     say("starting the S3 server and writing what is read")
     files = [write_text(kind, directory, size_bytes) for kind in kinds]
     with served(directory, _COPIES * size_bytes * len(kinds)) as server:
         bucket = server.endpoint.create_bucket()
-        of_policy = {OFF: files, ZSTD: files, AUTO: [file for file in files if file.kind == RANDOM]}
+        before = {BEFORE: files} if other else {}
+        of_policy = before | {OFF: files, ZSTD: files, AUTO: [file for file in files if file.kind == RANDOM]}
         stores = {
-            name: make_store(directory / name, server.endpoint, bucket, name)
+            name: make_store(directory / name, server.endpoint, bucket, name, other if name == BEFORE else None)
             for name, some in of_policy.items()
             if some
         }
@@ -140,6 +146,13 @@ def all_redirected(stores: Mapping[str, Made], endpoint: S3Endpoint) -> Iterator
         for made in stores.values():
             stack.enter_context(redirected(made.path, endpoint.endpoint_url))
         yield
+
+
+def _of_another_version(made: Made, subject: Subject, mountpoint: Path) -> MountCommand:
+    """The same module of the other checkout, run in its directory."""
+    ours = subject.command(mountpoint)
+    python = (str(made.version.python), *ours.arguments[1:])
+    return replace(ours, arguments=("env", "-C", str(made.version.checkout), *python))
 
 
 def _written(file: File, directory: Path) -> Path:
