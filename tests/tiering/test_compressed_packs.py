@@ -16,6 +16,7 @@ from tests.app.recovery.recovering import recovered
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
+from tierfs.app.recovery.object_headers import header_of
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.options.policy import Policy
@@ -117,6 +118,14 @@ def test_a_pack_is_the_payloads_to_zstd_and_names_them(
         entry.path: payload[entry.object_offset : entry.object_offset + entry.length]
         for entry in contents.index.entries
     } == data
+    shown = header_of(store.cold, name)
+    assert shown.wrong == []
+    assert {key: shown.fields[key] for key in ("encoding", "plain_bytes", "frames", "ratio")} == {
+        "encoding": "zstd frames",
+        "plain_bytes": total,
+        "frames": -(-total // CRC_BLOCK_BYTES),
+        "ratio": round(total / len(whole), 2),
+    }
     for name, content in data.items():
         assert store.read(name, Tier.COLD) == content
     with recovered(tmp_path / "again", store.cold) as again:

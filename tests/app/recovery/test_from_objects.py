@@ -24,7 +24,7 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words.errors import NotFound, WrongColdTier
 from tierfs.base.words.names import REMOVED_PREFIX
-from tierfs.base.words.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
@@ -116,6 +116,8 @@ def test_as_many_objects_are_read_at_once_as_fill_the_link(tmp_path: Path, cold:
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 
+either_form = pytest.mark.parametrize("compression", ["off", "zstd"])
+
 
 def packed(store: TestStore, count: int = 12) -> dict[str, bytes]:
     """Small segments, offloaded into one pack, without a journal; and one that has a pack and an object."""
@@ -131,8 +133,9 @@ def packed(store: TestStore, count: int = 12) -> dict[str, bytes]:
     return data
 
 
-def test_segments_of_packs_come_back_without_user_metadata(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+@either_form
+def test_segments_of_packs_come_back_without_user_metadata(tmp_path: Path, compression: str) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING | {"compression": compression}) as store:
         data = packed(store)
         name, content = pack_of(store)
         store.cold.delete(name)
@@ -142,6 +145,7 @@ def test_segments_of_packs_come_back_without_user_metadata(tmp_path: Path) -> No
             for path, expected in data.items():
                 assert found.store.read(path, Tier.COLD) == expected
             with found.store.metadata.read() as txn:
+                assert {one.name.endswith(".zst") for _, one in txn.scan(OBJECTS)} == {compression == "zstd"}
                 assert len([1 for _, one in txn.scan(OBJECTS)]) == 2
                 assert stat.segment_crc(txn, found.store.segment("d/03")) == crc32c(data["d/03"])
         with recovered(tmp_path / "again", store.cold) as again:
@@ -172,9 +176,28 @@ def test_a_bad_bit_of_a_pack_costs_its_segment_alone(tmp_path: Path) -> None:
                 assert found.store.read(path, Tier.COLD) == expected
 
 
+def test_a_bad_bit_of_a_compressed_pack_costs_the_segments_in_its_frame(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING | {"compression": "zstd"}) as store:
+        data = packed(store)
+        name, content = pack_of(store)
+        contents = packs.read_pack(store.cold, name, len(content))
+        assert contents.section is not None
+        content[contents.section.sizes[0]] ^= 1  # the second of two frames does not unpack
+        hit = {entry.path for entry in contents.index.entries if entry.object_offset + entry.length > CRC_BLOCK_BYTES}
+        store.cold.delete(name)
+        store.cold.put(name, BufferSource(bytes(content)), metadata={})
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert {label.split(", ")[1].split()[0] for label in found.left} == hit
+            assert all("damaged" in why for why in found.left.values())
+            for path in data.keys() - hit:
+                assert found.store.read(path, Tier.COLD) == data[path]
+            assert hit <= data.keys() > hit
+
+
+@either_form
 @pytest.mark.parametrize(("kind", "read"), [("packs/", 1), ("packs/", 2), ("packs/", 3), ("chunk-", 1)])
-def test_a_wrong_byte_on_the_wire_costs_no_object(tmp_path: Path, kind: str, read: int) -> None:
-    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+def test_a_wrong_byte_on_the_wire_costs_no_object(tmp_path: Path, kind: str, read: int, compression: str) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING | {"compression": compression}) as store:
         data = packed(store)
         cold = ScriptedStorage(store.cold)
         cold.damage(-1, on=read, of=kind)

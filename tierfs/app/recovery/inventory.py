@@ -34,7 +34,7 @@ from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.owners import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
-from tierfs.tiering.packs.format import PACKS_PREFIX, parse_name, read_index
+from tierfs.tiering.packs.format import PACKS_PREFIX, parse_name, read_pack
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,8 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
 
     An entry whose segment was being removed when the pack was made is left out alone: the others are still good.
     """
-    index = read_index(storage, item.name, item.length_bytes)
+    contents = read_pack(storage, item.name, item.length_bytes)
+    index, is_compressed = contents.index, contents.section is not None
     named = parse_name(item.name)
     assert named is not None, "its index was read by its name"
     described = [
@@ -269,9 +270,10 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
             epoch=index.store_epoch,
             attempt=index.attempt,
             crc32c=entry.crc32c,
-            pack_bytes=item.length_bytes,
+            pack_bytes=contents.payload_bytes if is_compressed else item.length_bytes,
             object_offset=entry.object_offset,
             appended=named.object_id if index.appended else 0,
+            compressed_bytes=item.length_bytes if is_compressed else 0,
         )
         for entry in index.entries
     ]

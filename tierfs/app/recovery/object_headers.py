@@ -144,7 +144,12 @@ def _pack(storage: ChunkStorage, header: ObjectHeader) -> None:
     named = packs.parse_name(header.name)
     assert named is not None
     header.fields |= {"store_epoch": named.store_epoch, "attempt": named.attempt, "crc32c": f"{named.crc32c:08x}"}
-    read = packs.read_index(storage, header.name, header.stored.length_bytes)
+    contents = packs.read_pack(storage, header.name, header.stored.length_bytes)
+    read = contents.index
+    if contents.section is not None:
+        frames = len(contents.section.sizes) // 2 - 1
+        header.fields |= {"encoding": "zstd frames", "plain_bytes": contents.payload_bytes, "frames": frames}
+        header.fields["ratio"] = round(contents.payload_bytes / header.stored.length_bytes, 2)
     header.fields |= {"store_id": read.store_id, "created_ms": read.created_ms, "entries": len(read.entries)}
     header.parts = [{**asdict(entry), "crc32c": f"{entry.crc32c:08x}"} for entry in read.entries]
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from tierfs.app.found_objects import FoundObject, LeftOver
 from tierfs.app.recovery.cover import ObjectCover, choose
-from tierfs.base.bytes.checksum import grid_of, proved_sums
+from tierfs.base.bytes.checksum import grid_of, proved_sums, twice
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss, NotFound
@@ -78,7 +78,7 @@ class Packs:
 def _sums(storage: ChunkStorage, entry: FoundObject) -> tuple[FoundSums, int]:
     """Read a whole pack once; return its sums and its CRC32C. Frames that do not unpack count as zeros."""
     if entry.compressed_bytes:
-        whole = compressed_objects.summed(storage, entry.stored, entry.object_bytes, zeros=True)
+        whole = twice(lambda: compressed_objects.summed(storage, entry.stored, entry.object_bytes, zeros=True))
         return _of_compressed(whole), whole.crc32c
     sums = grid_of(read_steps(storage, entry.stored))
     return FoundSums(sums.grid()), sums.crc32c
