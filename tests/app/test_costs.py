@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tierfs.app.costs import (
     bill,
     of_replicas,
     requests_of,
+    saved,
     total,
     unpriced,
 )
@@ -63,6 +65,18 @@ def test_a_bill_multiplies_amounts_by_prices() -> None:
     }
     assert total(lines) == pytest.approx(28.7)
     assert [line.what for line in unpriced(lines)] == ["requests delete"], "a disk of one's own costs nothing"
+
+
+def test_what_compression_saves_is_of_all_classes_evenly_and_in_no_total() -> None:
+    less = saved(replace(AMOUNTS, saved_bytes=800 * GIB), PRICES)
+    assert costs(less) == {
+        "storage STANDARD": 4.0,
+        "storage IA": 6.0,
+        "read (egress)": 8.0,
+        "read (retrieval IA)": 2.4,
+    }
+    assert total(bill(replace(AMOUNTS, saved_bytes=800 * GIB), PRICES)) == total(bill(AMOUNTS, PRICES))
+    assert saved(AMOUNTS, PRICES) == []
 
 
 def test_without_prices_there_are_amounts_alone() -> None:

@@ -36,6 +36,7 @@ KEYS = [
     "reads",
     "storage",
     "cache",
+    "unpacked",
     "memory",
     "fetches",
     "link",

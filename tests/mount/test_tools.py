@@ -92,6 +92,7 @@ def test_extended_attributes_by_name_but_not_listed(files: None, mount: Mount) -
     assert value("crc32c") == f"{crc32c(TEXT):08x}"
     assert errno_of(lambda: os.getxattr(mounted.path / "logs", "user.tierfs.segment")) == errno.ENODATA
     assert (value("local_bytes"), value("cold_bytes")) == ("0", str(len(TEXT)))
+    assert value("cold_stored_bytes") == str(len(TEXT))
     assert value("read_priority") == "local-first"
     assert value("served_from") == "cold"
     assert os.listxattr(path) == []

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.prometheus import Metrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -155,3 +157,18 @@ def test_frames_that_nobody_knows_are_data_loss() -> None:
     held = Frames([b"plain"], {}, 10**6)
     with pytest.raises(DataLoss, match="the frame of the byte at 0 is unknown"):
         PlainBytes(NoRows()).read_into(stored(held), held.record, 0, memoryview(bytearray(5)), None, None)
+
+
+def test_what_is_unpacked_is_counted_as_received_and_as_delivered() -> None:
+    metrics = Metrics()
+    held = Frames([text(random.Random(number), 10_000) for number in range(20)], {}, 10**6)
+    plain, storage = PlainBytes(held, metrics), stored(held)
+    view = memoryview(bytearray(15_000))
+    plain.read_into(storage, held.record, 10_000, view, None, None)
+    request = plain.small_request(held.record, 95_000, view[:10])
+    assert request is not None
+    storage.read_into(NAME, request.offset, request.view)
+    request.finish()
+    received = sum(end - start for start, end in storage.ranges)
+    assert metrics.values(MetricName.UNPACKED_FRAMES) == {(): 3}
+    assert metrics.values(MetricName.UNPACKED_BYTES) == {("stored",): received, ("plain",): 15_010}

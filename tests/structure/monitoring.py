@@ -118,6 +118,10 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         "{{instance}} counted": "tierfs_cold_used_bytes",
         "{{instance}} quota": "tierfs_cold_quota_bytes",
     }),
+    ("Compression", "bytes", {
+        "{{instance}} cold objects, {{form}}": "tierfs_cold_object_bytes",
+        "{{instance}} saved": "tierfs_compression_saved_bytes",
+    }),
     ("Disk of the store", "bytes", {
         "{{instance}} free": "tierfs_disk_free_bytes",
         "{{instance}} floor": "tierfs_disk_floor_bytes",
@@ -173,6 +177,10 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         "{{instance}} {{verb}}": "rate(tierfs_storage_bytes_total[$__rate_interval])",
         "{{instance}} composed by {{way}}": "rate(tierfs_storage_composed_bytes_total[$__rate_interval])",
     }),
+    ("Bytes read from compressed objects", "Bps", {
+        "{{instance}} {{form}}": "rate(tierfs_unpacked_bytes_total[$__rate_interval])",
+    }),
+    ("Frames unpacked", "cps", {"{{instance}}": "rate(tierfs_unpacked_frames_total[$__rate_interval])"}),
     ("Duration of requests to the cold tier, 95 %", "s", {
         "{{instance}} {{verb}}": "histogram_quantile(0.95, sum by (instance, verb, le) "
         "(rate(tierfs_storage_request_seconds_bucket[$__rate_interval])))",

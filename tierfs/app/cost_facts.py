@@ -15,6 +15,7 @@ from tierfs.app.request_log import Calls, DailyCalls, read_days
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import no_cold_tier
+from tierfs.base.words.stored_size import StoredSize
 from tierfs.engine.metadata.sums import recount
 from tierfs.tiering import quota
 
@@ -64,6 +65,7 @@ def facts_of(store: Store, *, replicas: int, lists: bool, report: OnProgress) ->
         storage_bytes={LOCAL: totals.local_bytes, **classes},
         requests={kind: number * factor for kind, number in requests.items()},
         read_bytes=read.bytes * factor,
+        saved_bytes=StoredSize(totals.compressed_bytes, totals.compressed_stored_bytes).saved_bytes,
         replicas=replicas,
         replica_requests=costs.of_replicas(replicas, store.settings.background.replica_refresh_s),
     )

@@ -54,6 +54,8 @@ class MonthlyAmounts:
     requests: Mapping[str, float]
     """By kind."""
     read_bytes: float = 0
+    saved_bytes: int = 0
+    """Not stored in the cold tier because its objects are compressed."""
     replicas: int = 0
     replica_requests: Mapping[str, float] = field(default_factory=dict)
     """Of all replicas at rest, by kind."""
@@ -80,6 +82,17 @@ def bill(amounts: MonthlyAmounts, prices: PriceList | None) -> list[BillLine]:
         *_reading(amounts, prices),
         *_requests(_of_replicas("requests", amounts), amounts.replica_requests, prices),
     ]
+
+
+def saved(amounts: MonthlyAmounts, prices: PriceList | None) -> list[BillLine]:
+    """Return the lines that compression takes off a month's bill: storage and transfer, of all classes evenly."""
+    cold = {name: held for name, held in amounts.storage_bytes.items() if name != LOCAL}
+    held_bytes = sum(cold.values())
+    if not amounts.saved_bytes or not held_bytes:
+        return []
+    share = amounts.saved_bytes / held_bytes
+    less = MonthlyAmounts({name: round(held * share) for name, held in cold.items()}, {}, amounts.read_bytes * share)
+    return [line for line in bill(less, prices) if line.amount]
 
 
 def total(lines: list[BillLine]) -> float:

@@ -26,6 +26,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpacked:
+    """Bytes read from compressed objects, per second: as received, and as readers got them."""
+
+    stored_bytes_per_s: float
+    plain_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRow:
     """Hits and misses of a cache."""
 
@@ -69,6 +77,7 @@ class Frame:
     """By serving tier."""
     fetched: Rate
     """GETs from the cold tier by all parts of the process."""
+    unpacked: Unpacked
     caches: tuple[CacheRow, ...]
     memory_used_bytes: int
     memory_budget_bytes: int
@@ -101,6 +110,7 @@ def frame(before: Stats, after: Stats) -> Frame:
         errors_per_s=sum(errors) / interval_s,
         reads={tier: _frame_rate(_in(before, "reads", tier), now, interval_s) for tier, now in after["reads"].items()},
         fetched=_frame_rate(_in(before, "storage", "read"), _in(after, "storage", "read"), interval_s),
+        unpacked=_unpacked(before.get("unpacked", {}), after.get("unpacked", {}), interval_s),
         caches=_caches(before, after),
         memory_used_bytes=after["memory"]["used_bytes"],
         memory_budget_bytes=after["memory"]["budget_bytes"],
@@ -117,6 +127,11 @@ def _row(before: Stats, after: Stats, interval_s: float) -> TopRow:
     processes = tuple(after.get("processes", ()))
     reads = _frame_rate(before, after, interval_s)
     return TopRow(reads=reads, processes=processes, **{key: after[key] for key in _OF_ROWS})
+
+
+def _unpacked(before: Stats, after: Stats, interval_s: float) -> Unpacked:
+    """Return nothing for a mount of an older version, which does not tell."""
+    return Unpacked(*(_grown(before, after, f"{form}_bytes") / interval_s for form in ("stored", "plain")))
 
 
 def _caches(before: Stats, after: Stats) -> tuple[CacheRow, ...]:

@@ -75,6 +75,7 @@ class Observation:
             "reads": self._counted(_TIERS, MetricName.READ_REQUESTS, MetricName.READ_BYTES),
             "storage": self._storage(),
             "cache": self._cache(),
+            "unpacked": self._unpacked(),
             "memory": {"budget_bytes": figures.budget_bytes, "used_bytes": figures.used_bytes},
             "fetches": {"in_flight": figures.fetches_in_flight, "waiting": figures.fetches_waiting},
             "link": asdict(figures.link),
@@ -128,6 +129,13 @@ class Observation:
         hits, misses = self._by_label(MetricName.CACHE_HITS), self._by_label(MetricName.CACHE_MISSES)
         caches = sorted({"memory", *hits, *misses})
         return {key: {"hits": hits.get(key, 0), "misses": misses.get(key, 0)} for key in caches}
+
+    def _unpacked(self) -> dict[str, int]:
+        """Return what was read from compressed objects."""
+        sizes = self._by_label(MetricName.UNPACKED_BYTES)
+        frames = sum(self._metrics.values(MetricName.UNPACKED_FRAMES).values())
+        by_form = {f"{form}_bytes": sizes.get(form, 0) for form in ("stored", "plain")}
+        return {"frames": int(frames), **by_form}
 
     def _limits(self) -> dict[str, Any] | None:
         """Return the limits of reads and what waits for them; None without limits."""

@@ -9,13 +9,14 @@ from tierfs.base.options.precedence import Effective
 from tierfs.base.words.types import ReadPriority, Tier
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.stored_shares import StoredShares
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments.stat import segment_crc
 
 PREFIX = b"user.tierfs."
 
-# Most chunks from which a CRC32C is combined: 13 microseconds each (measured), on the loop.
-_CRC_CHUNKS = 1000
+# Most chunks that are looked at for a value: of a CRC32C 13 microseconds each (measured), on the loop.
+_MOST_CHUNKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,15 @@ class XattrContext:
 
 def _crc(context: XattrContext) -> str | None:
     segment = context.segment
-    if segment.local.count + segment.cold.count > _CRC_CHUNKS:
+    if segment.local.count + segment.cold.count > _MOST_CHUNKS:
         return None
     crc = segment_crc(context.txn, segment)
     return None if crc is None else f"{crc:08x}"
+
+
+def _cold_stored(context: XattrContext) -> str | None:
+    segment = context.segment
+    return str(StoredShares(context.txn).of(segment).stored_bytes) if segment.cold.count <= _MOST_CHUNKS else None
 
 
 def _read_priority(context: XattrContext) -> Effective[ReadPriority]:
@@ -51,6 +57,7 @@ _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
     b"chunks": lambda context: str(context.segment.local.count + context.segment.cold.count),
     b"local_bytes": lambda context: str(context.segment.local.bytes),
     b"cold_bytes": lambda context: str(context.segment.cold.bytes),
+    b"cold_stored_bytes": _cold_stored,
     b"crc32c": _crc,
     b"read_priority": lambda context: _read_priority(context).value.value,
     b"read_priority_origin": lambda context: str(_read_priority(context).origin),
@@ -60,7 +67,7 @@ _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
 
 
 def value_of(context: XattrContext, name: bytes) -> bytes | None:
-    """Return the attribute's value, or None for an unknown name and for a CRC of too many chunks."""
+    """Return the attribute's value, or None for an unknown name, and for what takes a look at too many chunks."""
     find = _VALUES.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     value = find(context) if find is not None else None
     return None if value is None else value.encode()

@@ -12,9 +12,10 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.policy import Policy, value_of
 from tierfs.base.options.policy import format as format_value
-from tierfs.base.words.types import MIB, Compression, Tier
+from tierfs.base.words.types import MIB, Compression, PayloadEncoding, Tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.stored_shares import StoredShares, sizes_of
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.reader.selection import Selection, select
@@ -63,9 +64,12 @@ class ReportSums:
     """Readable bytes, however many tiers hold them."""
     local_bytes: int = 0
     cold_bytes: int = 0
+    cold_stored_bytes: int = 0
+    """Stored for the cold ones."""
 
-    def add(self, segment: SegmentRecord) -> None:
-        """Count one segment."""
+    def add(self, segment: SegmentRecord, stored_bytes: int) -> None:
+        """Count one segment, and its share of the stored bytes."""
+        self.cold_stored_bytes += stored_bytes
         self.segments += 1
         self.bytes += segment.range.length_bytes
         self.local_bytes += segment.readable_bytes(Tier.LOCAL)
@@ -78,6 +82,9 @@ class Objects:
 
     count: int = 0
     bytes: int = 0
+    compressed: int = 0
+    saved_bytes: int = 0
+    """By the compressed ones."""
     gets_to_read: int = 0
     """To read all of them once, 8 MiB at a time."""
     puts_last_month: int = 0
@@ -112,6 +119,11 @@ class Report:
         return self.objects.garbage_bytes / GIB * self.prices.gib_month
 
     @property
+    def saved_month(self) -> float:
+        """Dollars a month that compression saves, on storage alone."""
+        return self.objects.saved_bytes / GIB * self.prices.gib_month
+
+    @property
     def puts_month(self) -> float:
         """Dollars for the uploads of the last 30 days."""
         return self.objects.puts_last_month / 1000 * self.prices.thousand_puts
@@ -136,14 +148,16 @@ def make_report(
     policy_cache = policies.PolicyCache()
     above = len([part for part in path.split("/") if part])
     with store.metadata.read() as txn:
+        shares = StoredShares(txn)
         for name, segment in Meter(show).each(select(txn, Selection((path,), recursive=True)), lambda pair: pair[0]):
+            stored_bytes = shares.of(segment).stored_bytes
             for sums in (
                 report.total,
                 ages[age_of(report.at_ms - (segment.modified_ms or segment.created_ms))],
                 by_policy[policy_text(policy_cache.of(txn, segment).values)],
                 by_directory[directory_of(name, above + depth)],
             ):
-                sums.add(segment)
+                sums.add(segment, stored_bytes)
         report.objects = _objects(txn, report.at_ms, Meter(show, noun="object"))
     report.ages = {name: sums for name, sums in ages.items() if sums.segments}
     report.policies = _by_size(by_policy)
@@ -175,6 +189,9 @@ def _objects(txn: ReadTransaction, at_ms: int, meter: Meter) -> Objects:
             continue
         objects.count += 1
         objects.bytes += record.stored_bytes
+        if record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            objects.compressed += 1
+            objects.saved_bytes += sizes_of(record).saved_bytes
         objects.gets_to_read += -(-record.stored_bytes // GET_BYTES)
         if at_ms - record.created_ms < _MONTH_MS:
             parts = -(-record.stored_bytes // PART_BYTES)

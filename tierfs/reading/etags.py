@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words.errors import Conflict, PermissionDenied, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ObjectId
@@ -84,10 +85,10 @@ class Attempt:
 class Etags:
     """The etags of objects as one process knows them. Thread-safe."""
 
-    def __init__(self, metadata: MetadataStore | None) -> None:
+    def __init__(self, metadata: MetadataStore | None, metrics: MetricSink | None = None) -> None:
         """Begin with the records' etags. Without metadata a task knows the positions of plain bytes itself."""
         self._metadata = metadata
-        self.plain = PlainBytes(NoRows() if metadata is None else StoreRows(metadata))
+        self.plain = PlainBytes(NoRows() if metadata is None else StoreRows(metadata), metrics)
         self._lock = threading.Lock()
         self._met: OrderedDict[ObjectId, _MetEtag] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}

@@ -59,6 +59,11 @@ class FrameShare:
         return self._wanted.length_bytes
 
     @property
+    def frames(self) -> int:
+        """Number of the frames that are still to be unpacked."""
+        return self._stop - self._index
+
+    @property
     def taken(self) -> bool:
         """Whether all of it was unpacked."""
         return self._index == self._stop

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tierfs.base.bytes import ranges
+from tierfs.base.system.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
@@ -87,8 +88,9 @@ class NoRows:
 class PlainBytes:
     """The positions of plain bytes as one process knows them. Thread-safe."""
 
-    def __init__(self, rows: FindRows) -> None:
+    def __init__(self, rows: FindRows, metrics: MetricSink | None = None) -> None:
         self._rows = rows
+        self._count = _Counts(metrics or NullMetrics())
         self._lock = threading.Lock()
         self._runs: dict[int, OrderedDict[int, PayloadRun]] = {}
         self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -144,7 +146,7 @@ class PlainBytes:
             return None
         shares = list(self.frame_shares(record, ByteRange(offset, offset + len(view))))
         scratch = Scratch(memoryview(bytearray(shares[-1].finish - shares[0].begin)), shares[0].begin)
-        return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, 0, None))
+        return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, self._count))
 
     def forget(self, object_id: ObjectId) -> None:
         """Forget the places of an object's frames, whose rows were written again."""
@@ -165,11 +167,11 @@ class PlainBytes:
         start = 0
         for request, scratch in _frame_requests(shares, view):
             end = start + sum(share.length_bytes for share in request)
-            unpacker = _Unpacker(request, scratch, view[start:end], start, progress)
+            unpacker = _Unpacker(request, scratch, view[start:end], self._count, start, progress)
             # Without an etag a retry may read another version: unpack the bytes only when all have arrived.
             taken = None if if_match is None else unpacker.arrived
             storage.read_into(record.name, scratch.origin, scratch.view, if_match=if_match, progress=taken)
-            unpacker.arrived(len(scratch.view))
+            unpacker.finish()
             start = end
 
     def _get_payloads(
@@ -292,17 +294,40 @@ class SmallRequest:
     def finish(self) -> None:
         """Fill the memory for the plain bytes, after all stored ones arrived."""
         if self.unpacker is not None:
-            self.unpacker.arrived(len(self.view))
+            self.unpacker.finish()
+
+
+class _Counts:
+    """Counts what is unpacked."""
+
+    def __init__(self, metrics: MetricSink) -> None:
+        self._frames = metrics.counter(MetricName.UNPACKED_FRAMES)
+        self._stored = metrics.counter(MetricName.UNPACKED_BYTES, form="stored")
+        self._plain = metrics.counter(MetricName.UNPACKED_BYTES, form="plain")
+
+    def add(self, frames: int, stored_bytes: int, plain_bytes: int) -> None:
+        """Count one request."""
+        self._frames(frames)
+        self._stored(stored_bytes)
+        self._plain(plain_bytes)
 
 
 class _Unpacker:
     """Unpacks the shares of one request as its bytes arrive."""
 
     def __init__(
-        self, shares: Iterable[FrameShare], scratch: Scratch, view: memoryview, before: int, progress: OnReceived | None
+        self,
+        shares: Sequence[FrameShare],
+        scratch: Scratch,
+        view: memoryview,
+        count: _Counts,
+        before: int = 0,
+        progress: OnReceived | None = None,
     ) -> None:
         """`view` is for the shares' plain bytes, of which `before` precede them in what `progress` counts."""
         self._waiting = deque(shares)
+        self._frames = sum(share.frames for share in shares)
+        self._count = count
         self._scratch = scratch
         self._view = view
         self._before = before
@@ -320,6 +345,11 @@ class _Unpacker:
                 break
             if self._progress is not None and self._done > before:
                 self._progress(self._before + self._done)
+
+    def finish(self) -> None:
+        """Unpack the rest, after all stored bytes arrived."""
+        self.arrived(len(self._scratch.view))
+        self._count.add(self._frames, len(self._scratch.view), self._done)
 
 
 def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[tuple[Sequence[FrameShare], Scratch]]:

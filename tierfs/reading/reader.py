@@ -72,7 +72,7 @@ class StoreReader:
         self.spans = SpanCache(BufferPool(settings.budget_bytes))
         self.links = Links(settings.streams)
         self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, self.links)
-        self._etags = Etags(metadata)
+        self._etags = Etags(metadata, metrics)
         self.fetcher = Fetcher(self.spans, storage_of, self.links, settings.urgent_streams, metrics, self._etags, cache)
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)

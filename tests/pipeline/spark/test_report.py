@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
@@ -14,7 +15,7 @@ from tests.commands import tierfs
 from tests.pipeline.reader.reading import fill, store_of
 from tierfs.app import store as app
 from tierfs.base.words.errors import NotFound
-from tierfs.base.words.types import Tier
+from tierfs.base.words.types import PayloadEncoding, Tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.pipeline.report import GIB, Prices, age_of, make_report
@@ -73,7 +74,7 @@ def test_costs_are_those_of_the_objects_and_of_garbage(store: app.Store) -> None
 
 def test_people_and_files_get_the_rows(store: app.Store, tmp_path: Path) -> None:
     lines = tierfs("pipeline", "report", store=store.path).out.splitlines()
-    assert lines[1].split() == ["4", "12", "B", "8", "B", "4", "B", "all"]
+    assert lines[1].split() == ["4", "12", "B", "8", "B", "4", "B", "4", "B", "all"]
     assert [line.split()[-1] for line in lines if line.endswith((" a", " b"))] == ["a", "b"]
     table, text = tmp_path / "report.parquet", tmp_path / "report.csv"
     for path in (table, text):
@@ -89,3 +90,15 @@ def test_the_page_needs_nothing_else_and_its_pictures_are_in_proportion(store: a
     assert "b/&lt;i&gt;" in page
     bars = [re.findall(r"width:([0-9.]+)%", part) for part in page.split("<h2>")]
     assert bars == [[], ["66.7", "33.3"], *[["50.0", "50.0", "50.0", "0.0"]] * 2, []]
+
+
+def test_what_compression_saves_has_a_row(store: app.Store) -> None:
+    assert "saved by compression" not in [row[1] for row in result_of(make_report(store)).rows]
+    with store.metadata.write() as txn:
+        [(key, held)] = [(key, one) for key, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
+        packed = replace(held, encoding=PayloadEncoding.ZSTD_FRAMES, stored_length=1)
+        txn.put(OBJECTS, key, packed)
+    found = result_of(make_report(store, prices=Prices(gib_month=GIB))).rows
+    assert [row[2:] for row in found if row[1] == "saved by compression"] == [(1, None, None, 3, None, 3.0)]
+    assert [row[5:7] for row in found if row[0] == "total"] == [(4, 1)]
+    assert "Saved by compression" in html(make_report(store), "now")

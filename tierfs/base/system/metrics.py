@@ -115,6 +115,13 @@ class MetricName(StrEnum):
         "Errors of the disk of a cache; the first one switches it off.",
         ("cache",),
     )
+    UNPACKED_FRAMES = ("tierfs_unpacked_frames_total", _COUNTER, "Frames of compressed objects unpacked for readers.")
+    UNPACKED_BYTES = (
+        "tierfs_unpacked_bytes_total",
+        _COUNTER,
+        "Bytes read from compressed objects: stored, as they were received, and plain, as readers got them.",
+        ("form",),
+    )
     CHECKSUM_FAILURES = (
         "tierfs_checksum_failures_total",
         _COUNTER,
@@ -188,6 +195,13 @@ class MetricName(StrEnum):
     )
     LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store without a valid copy.")
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks with a missing or damaged copy.")
+    COLD_OBJECT_BYTES = (
+        "tierfs_cold_object_bytes",
+        _SAMPLED,
+        "Bytes of the store's own cold objects: plain, and as stored.",
+        ("form",),
+    )
+    SAVED_BYTES = ("tierfs_compression_saved_bytes", _SAMPLED, "Bytes that compression saves in the cold tier.")
     COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Billable bytes of the store in the cold tier.")
     COLD_QUOTA_BYTES = ("tierfs_cold_quota_bytes", _SAMPLED, "Limit of the billable bytes, if cold.quota_bytes is set.")
 

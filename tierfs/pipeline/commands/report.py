@@ -18,7 +18,8 @@ from tierfs.pipeline.commands.job import check_output, output_option
 _HTML = ".html"
 _SHOWN = 20
 _TITLES = {"total": "", "age": "since the last append", "policy": "policy in force", "directory": "directory"}
-_COLUMNS = (">10", ">10", ">10", ">10", "<")
+_COLUMNS = (">10", ">10", ">10", ">10", ">10", "<")
+_COST_COLUMNS = (">10", ">10", ">10", "<")
 
 
 @command("report")
@@ -55,11 +56,11 @@ def report(session: Session, path: str, depth: int, file: Path | None, **prices:
 def _reported(rows: list[dict[str, Any]]) -> str:
     tables: list[str] = []
     for section, title in _TITLES.items():
-        cells = [("segments", "bytes", "local", "cold", title)]
+        cells: list[tuple[str, ...]] = [("segments", "bytes", "local", "cold", "stored", title)]
         own = [row for row in rows if row["section"] == section]
         for row in own[:_SHOWN]:
-            size, local, cold = (output.size(row[name]) for name in ("bytes", "local_bytes", "cold_bytes"))
-            cells.append((f"{row['segments']:,}", size, local, cold, printable(row["name"]) or "all"))
+            sizes = [output.size(row[name]) for name in ("bytes", "local_bytes", "cold_bytes", "cold_stored_bytes")]
+            cells.append((f"{row['segments']:,}", *sizes, printable(row["name"]) or "all"))
         tables.append(output.table(cells, *_COLUMNS))
         if len(own) > _SHOWN:
             tables[-1] += f"\nand {len(own) - _SHOWN:,} more; to write all: --output FILE"
@@ -68,4 +69,4 @@ def _reported(rows: list[dict[str, Any]]) -> str:
         if row["section"] == "cost":
             size = "-" if row["cold_bytes"] is None else output.size(row["cold_bytes"])
             costs.append((f"{row['segments']:,}", size, f"{row['dollars']:,.4f}", row["name"]))
-    return "\n\n".join([*tables, output.table(costs, *_COLUMNS[1:])])
+    return "\n\n".join([*tables, output.table(costs, *_COST_COLUMNS)])

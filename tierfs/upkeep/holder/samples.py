@@ -77,6 +77,7 @@ def samples_of(
 
 
 def _of_status(status: StoreStatus) -> dict[MetricName, Sampled]:
+    objects = status.cold_objects
     samples: dict[MetricName, Sampled] = {
         MetricName.HELD: int(status.holder is not None),
         MetricName.STUCK: len(status.troubles),
@@ -90,6 +91,8 @@ def _of_status(status: StoreStatus) -> dict[MetricName, Sampled]:
         MetricName.UNPUBLISHED: status.journal.unpublished,
         MetricName.LOST_BYTES: status.endangered.lost_bytes,
         MetricName.SUSPECT_BYTES: status.endangered.suspect_bytes,
+        MetricName.COLD_OBJECT_BYTES: {"plain": objects.plain_bytes, "stored": objects.stored_bytes},
+        MetricName.SAVED_BYTES: status.compressed.saved_bytes,
         MetricName.COLD_USED_BYTES: status.cold_use.bytes,
     }
     if status.cold_use.quota_bytes:

@@ -194,6 +194,12 @@ class StoreStatus:
     follow_lag: FollowLag | None = None
     """Of the followed logs of this host; None if their file system does not answer."""
 
+    @property
+    def cold_objects(self) -> StoredSize:
+        """All of its own cold objects; a ledger's counts as plain."""
+        stored_bytes = self.cold_use.object_bytes
+        return StoredSize(stored_bytes - self.compressed.stored_bytes + self.compressed.plain_bytes, stored_bytes)
+
 
 def store_status(
     metadata: MetadataStore,

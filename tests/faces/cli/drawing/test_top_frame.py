@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tierfs.app.mount_activity import CacheRow, Rate, frame
+from tierfs.app.mount_activity import CacheRow, Rate, Unpacked, frame
 from tierfs.base.words.types import MIB
 from tierfs.faces.cli.drawing.top import ORDERS, draw
 from tierfs.faces.cli.drawing.top_view import View, sparkline
@@ -191,3 +191,12 @@ def test_the_last_lines_are_the_history_and_the_keys() -> None:
 def test_a_sparkline_is_relative_to_its_highest_value() -> None:
     assert sparkline([0, 1, 50, 100]) == " \u2581\u2584\u2588"
     assert sparkline([]) == ""
+
+
+def test_what_compressed_objects_gave_is_next_to_what_was_received() -> None:
+    before, after = later()
+    assert "unpacked" not in "".join(draw(frame(before, after), "/m")), "a mount of an older version does not tell"
+    after["unpacked"] = {"frames": 160, "stored_bytes": 4 * MIB, "plain_bytes": 20 * MIB}
+    found = frame(before, after)
+    assert found.unpacked == Unpacked(2 * MIB, 10 * MIB)
+    assert "unpacked to 10 MiB/s (ratio 5.00)" in draw(found, "/m")[2]

@@ -9,7 +9,7 @@ from typing import Any
 from tierfs.app import browse, describe, segment_map, status_rows
 from tierfs.app.browse import Page
 from tierfs.app.cost_facts import facts_of
-from tierfs.app.costs import bill, total, unpriced
+from tierfs.app.costs import bill, saved, total, unpriced
 from tierfs.app.follow import listing
 from tierfs.app.health import StoreHealth, health_of
 from tierfs.app.price_file import read_prices
@@ -159,6 +159,8 @@ class Views:
             "prices": prices,
             "error": error,
             "total": total(lines),
+            "saved": saved(facts.amounts, prices),
+            "saved_total": total(saved(facts.amounts, prices)),
             "unpriced": [line.what for line in unpriced(lines)] if prices else [],
         }
 

@@ -48,15 +48,16 @@ def report(session: Session, cost: bool, prices: Path | None, replicas: int, lis
         )
     priced = None if prices is None else read_prices(prices)
     from tierfs.app.cost_facts import facts_of
-    from tierfs.app.costs import bill
+    from tierfs.app.costs import bill, saved
 
     with session.open_store(looks=True) as store, progress_line(session) as show:
         facts = facts_of(store, replicas=replicas, lists=lists, report=show)
     lines = bill(facts.amounts, priced)
-    session.result(_data(facts, lines, priced), "\n".join(_text(facts, lines, priced)))
+    less = saved(facts.amounts, priced)
+    session.result(_data(facts, lines, less, priced), "\n".join(_text(facts, lines, less, priced)))
 
 
-def _data(facts: CostFacts, lines: list[BillLine], prices: PriceList | None) -> dict[str, Any]:
+def _data(facts: CostFacts, lines: list[BillLine], less: list[BillLine], prices: PriceList | None) -> dict[str, Any]:
     from tierfs.app.costs import total
 
     return {
@@ -66,11 +67,13 @@ def _data(facts: CostFacts, lines: list[BillLine], prices: PriceList | None) -> 
         "garbage_bytes": facts.garbage_bytes,
         "lines": lines,
         "total": None if prices is None else total(lines),
+        "saved": less,
+        "saved_total": None if prices is None else total(less),
         **{name: "" if prices is None else getattr(prices, name) for name in ("currency", "source", "as_of")},
     }
 
 
-def _text(facts: CostFacts, lines: list[BillLine], prices: PriceList | None) -> Iterator[str]:
+def _text(facts: CostFacts, lines: list[BillLine], less: list[BillLine], prices: PriceList | None) -> Iterator[str]:
     from tierfs.app.costs import total, unpriced
 
     header = ("a month", "amount", *(() if prices is None else ("price", "cost")))
@@ -82,11 +85,20 @@ def _text(facts: CostFacts, lines: list[BillLine], prices: PriceList | None) -> 
         missing = [line.what for line in unpriced(lines)]
         if missing:
             yield f"without a price: {', '.join(map(printable, missing))}"
+    if less:
+        yield f"compression saves {_saved_text(less, prices)}"
     yield facts.origin
     if facts.listed_objects is None:
         yield "storage classes: as set now (cold.storage_class); those of the objects: --list"
     if facts.garbage_bytes:
         yield f"of the stored bytes, {output.size(facts.garbage_bytes)} wait for their deletion"
+
+
+def _saved_text(less: list[BillLine], prices: PriceList | None) -> str:
+    from tierfs.app.costs import total
+
+    parts = ", ".join(f"{output.size(round(line.amount))} of {printable(line.what)}" for line in less)
+    return parts if prices is None else f"{total(less):,.2f} {printable(prices.currency)}".rstrip() + f": {parts}"
 
 
 def _rows(lines: Iterable[BillLine], prices: PriceList | None) -> Iterator[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tierfs.app.mount_activity import Frame, Rate, TopRow
 from tierfs.base.words.names import printable
+from tierfs.base.words.stored_size import StoredSize
 from tierfs.faces.cli import output
 from tierfs.faces.cli.drawing.progress import fitting
 
@@ -45,7 +46,7 @@ def draw(
     head = [
         f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), *operations]),
-        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", fetches, *hits]),
+        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", *_unpacked(frame), fetches, *hits]),
         _GAP.join(["link   ", _link(frame.link)]),
         *([] if frame.limits is None else [_GAP.join(["limits ", *_limits(frame.limits)])]),
         _GAP.join(["memory ", *memory]),
@@ -112,6 +113,13 @@ def _link(link: Mapping[str, Any]) -> str:
     rate = link["connection_bytes_per_s"]
     shown = "" if rate is None else f"{_GAP}{_size(rate)}/s for each connection"
     return f"{streams}{_GAP}first byte {link['first_byte_s'] * _MS_PER_S:.1f} ms{shown}"
+
+
+def _unpacked(frame: Frame) -> Iterator[str]:
+    """Yield the plain bytes of what compressed objects sent, if any did."""
+    held = StoredSize(round(frame.unpacked.plain_bytes_per_s), round(frame.unpacked.stored_bytes_per_s))
+    if held.stored_bytes and held.ratio is not None:
+        yield f"unpacked to {_size(held.plain_bytes)}/s (ratio {held.ratio:.2f})"
 
 
 def _limits(limits: Mapping[str, Any]) -> Iterator[str]:

@@ -19,10 +19,11 @@ COLUMNS = {
     "bytes": "long",
     "local_bytes": "long",
     "cold_bytes": "long",
+    "cold_stored_bytes": "long",
     "dollars": "double",
 }
 
-Row = tuple[str, str, int | None, int | None, int | None, int | None, float | None]
+Row = tuple[str, str, int | None, int | None, int | None, int | None, int | None, float | None]
 
 
 def report(store: Store, path: str = "", *, depth: int = 1, prices: Prices | None = None) -> Result:
@@ -44,14 +45,16 @@ def _rows(figures: Report) -> Iterator[Row]:
     stored_bytes = objects.bytes + objects.garbage_bytes
     yield _cost("storage a month", objects.count, stored_bytes, figures.storage_month)
     yield _cost("garbage in it", objects.garbage, objects.garbage_bytes, figures.garbage_month)
+    if objects.compressed:
+        yield _cost("saved by compression", objects.compressed, objects.saved_bytes, figures.saved_month)
     yield _cost("uploads of the last 30 days", objects.puts_last_month, None, figures.puts_month)
     yield _cost("reading all once", objects.gets_to_read, objects.bytes, figures.read_once)
 
 
 def _sums(section: str, name: str, sums: ReportSums) -> Row:
-    return section, name, sums.segments, sums.bytes, sums.local_bytes, sums.cold_bytes, None
+    return section, name, sums.segments, sums.bytes, sums.local_bytes, sums.cold_bytes, sums.cold_stored_bytes, None
 
 
 def _cost(name: str, number: int, size_bytes: int | None, dollars: float) -> Row:
     """Return a row of `cost`; `number` of objects or requests is in the column of segments."""
-    return "cost", name, number, None, None, size_bytes, dollars
+    return "cost", name, number, None, None, size_bytes, None, dollars

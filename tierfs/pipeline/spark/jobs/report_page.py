@@ -30,6 +30,11 @@ def html(report: Report, at: str) -> str:
     costs = [
         ("Storage a month", count(objects.count, "object"), stored_bytes, report.storage_month),
         ("Garbage in it", count(objects.garbage, "object"), objects.garbage_bytes, report.garbage_month),
+        *(
+            [("Saved by compression", count(objects.compressed, "object"), objects.saved_bytes, report.saved_month)]
+            if objects.compressed
+            else []
+        ),
         ("Uploads of the last 30 days", count(objects.puts_last_month, "request"), None, report.puts_month),
         (
             "One read of all bytes, 8 MiB at a time",
@@ -71,7 +76,8 @@ def _table(title: str, parts: Mapping[str, ReportSums]) -> str:
 
 
 def _contents(sums: ReportSums) -> str:
-    tiers = f"{size(sums.local_bytes)} local, {size(sums.cold_bytes)} cold"
+    stored = "" if sums.cold_stored_bytes == sums.cold_bytes else f", {size(sums.cold_stored_bytes)} stored"
+    tiers = f"{size(sums.local_bytes)} local, {size(sums.cold_bytes)} cold{stored}"
     return f"{count(sums.segments, 'segment')}, {size(sums.bytes)}: {tiers}"
 
 
