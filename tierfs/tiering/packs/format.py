@@ -250,7 +250,8 @@ def _read_pack(storage: ChunkStorage, name: str, length_bytes: int) -> PackConte
         raise DataLoss(f"{printable(name)} does not have the name of a pack")
     if length_bytes < TRAILER_BYTES:
         raise DataLoss(f"pack {printable(name)} is damaged: it has {length_bytes} bytes")
-    contents = (_read_compressed if named.is_compressed else _read_plain)(storage, name, length_bytes)
+    read = _read_compressed if named.is_compressed else _read_plain
+    contents = read(storage, name, length_bytes)
     if (contents.index.store_epoch, contents.index.attempt) != (named.store_epoch, named.attempt):
         raise DataLoss(f"pack {printable(name)} is damaged: its index contradicts its name")
     return contents
@@ -265,16 +266,22 @@ def _read_plain(storage: ChunkStorage, name: str, length_bytes: int) -> PackCont
 def _read_compressed(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
     tail_start = max(0, length_bytes - TAIL_BYTES)
     tail = _read(storage, name, ByteRange(tail_start, length_bytes))
-    section = seek_table.parse_tail(tail, length_bytes)
-    if isinstance(section, int):
-        table = _read(storage, name, ByteRange(length_bytes - section, length_bytes))
-        section = seek_table.parse_tail(table, length_bytes)
+    try:
+        section = seek_table.parse_tail(tail, length_bytes)
+        if isinstance(section, int):
+            table = _read(storage, name, ByteRange(length_bytes - section, length_bytes))
+            section = seek_table.parse_tail(table, length_bytes)
+    except DataLoss as exc:
+        raise _damaged(name, str(exc)) from exc
     if isinstance(section, int):
         raise _damaged(name, "its seek table differs when it is read again")
     held = _index_range(section, name)
     frame = held.of(tail, tail_start) if held.start >= tail_start else _read(storage, name, held)
     payload_bytes = sum(section.sizes[1::2])
-    data = skipped.content_of(frame)
+    try:
+        data = skipped.content_of(frame)
+    except DataLoss as exc:
+        raise _damaged(name, str(exc)) from exc
     trailer = parse_trailer(data[-TRAILER_BYTES:], payload_bytes + len(data), name, is_compressed=True)
     index = parse_index(data[:-TRAILER_BYTES], trailer, name)
     return PackContents(index, payload_bytes, section)
