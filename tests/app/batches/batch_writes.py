@@ -27,11 +27,11 @@ class Driver:
         """A new job."""
         return self.jobs.begin(into)
 
-    def upload(self, plan: UploadPlan, segments: Mapping[str, bytes]) -> list[UploadedSegment]:
+    def upload(self, plan: UploadPlan, segments: Mapping[str, bytes], step_bytes: int = 3) -> list[UploadedSegment]:
         """One task per segment, each on an executor that was sent the plan and sends back the result."""
         sent: UploadPlan = pickle.loads(pickle.dumps(plan))
         return [
-            pickle.loads(pickle.dumps(upload(self.store, sent, number, name, data)))
+            pickle.loads(pickle.dumps(upload(self.store, sent, number, name, data, step_bytes)))
             for number, (name, data) in enumerate(segments.items())
         ]
 
@@ -47,11 +47,13 @@ class Driver:
         return self.commit(plan, self.upload(plan, segments), version)
 
 
-def upload(store: TestStore, plan: UploadPlan, partition: int, name: str, data: bytes) -> UploadedSegment:
-    """Upload a segment as a task does, in writes of three bytes."""
+def upload(
+    store: TestStore, plan: UploadPlan, partition: int, name: str, data: bytes, step_bytes: int = 3
+) -> UploadedSegment:
+    """Upload a segment as a task does, in writes of a few bytes."""
     with SegmentUpload(store.cold, plan, partition, name) as segment:
-        for at in range(0, len(data), 3):
-            segment.write(data[at : at + 3])
+        for at in range(0, len(data), step_bytes):
+            segment.write(data[at : at + step_bytes])
         return segment.finish()
 
 

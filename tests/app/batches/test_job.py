@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,10 +15,12 @@ from tests.upkeep.check.looking import cold_findings, findings
 from tests.upkeep.holder.holding import set_policy
 from tierfs.app.batches.job import GivenUp
 from tierfs.app.batches.upload import SegmentUpload
+from tierfs.base.words import object_names
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, Unavailable
-from tierfs.base.words.types import SegmentStatus
+from tierfs.base.words.types import MIB, PayloadEncoding, SegmentStatus
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.metadata.tables import INTENTS, OBJECTS
+from tierfs.reading import compressed_objects
 
 AN_HOUR_S = 3600
 A_DAY_S = 24 * AN_HOUR_S
@@ -151,6 +155,42 @@ def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore, dr
     store.cold.put(name, BufferSource(b"sec"))
     with pytest.raises(DataLoss, match="has 3 of 6 bytes"):
         driver.commit(plan, uploaded)
+    assert contents(store) == {}
+    driver.jobs.abort(plan.job)
+
+
+def test_uploads_take_the_form_that_the_policy_of_their_directory_asks_for(store: TestStore, driver: Driver) -> None:
+    set_policy(store, chunk_bytes=str(MIB), object_bytes=str(2 * MIB), compression="auto")
+    data = {"out/text": b"0123456789" * 300_000, "out/random": random.Random(1).randbytes(300_000)}
+    plan = driver.begin()
+    done = driver.commit(plan, driver.upload(plan, data, step_bytes=MIB))
+    assert done.bytes == sum(map(len, data.values()))
+    assert contents(store) == data
+    stored = {one.name: one for one in store.cold.list("uploads/")}
+    with store.metadata.read() as txn:
+        records = [record for _, record in txn.scan(OBJECTS)]
+    assert [record.encoding for record in records] == [PayloadEncoding.ZSTD_FRAMES] * 2 + [PayloadEncoding.RAW]
+    for record in records:
+        assert stored[record.name].length_bytes == record.stored_bytes
+        assert object_names.is_ours(record.name)
+        if record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            assert record.name.endswith(".zst")
+            assert record.stored_bytes < record.length / 100
+            assert record.crc32c is not None
+            sums = compressed_objects.proved(store.cold, stored[record.name], record.length, record.crc32c)
+            assert (sums.stored_crc32c, record.crc32c) == (record.stored_crc32c, sums.crc32c)
+
+
+@pytest.mark.parametrize("lost", ["lengths", "stored_length"])
+def test_frames_that_are_not_those_of_the_object_commit_nothing(store: TestStore, driver: Driver, lost: str) -> None:
+    set_policy(store, compression="zstd")
+    plan = driver.begin()
+    (uploaded,) = driver.upload(plan, {"out/a": b"first"})
+    (made,) = uploaded.objects
+    assert made.frames is not None
+    frames = replace(made.frames, **{lost: b"" if lost == "lengths" else made.frames.stored_length + 1})
+    with pytest.raises(DataLoss, match=r"has \d+ of \d+ bytes"):
+        driver.commit(plan, [replace(uploaded, objects=(replace(made, frames=frames),))])
     assert contents(store) == {}
     driver.jobs.abort(plan.job)
 

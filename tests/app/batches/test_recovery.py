@@ -21,6 +21,8 @@ from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal import batch_markers, publish
 from tierfs.engine.journal.batch_markers import parse_name
 from tierfs.engine.journal.names import JOURNAL_PREFIX
+from tierfs.engine.journal.objects import read_parsed
+from tierfs.engine.metadata import frames
 from tierfs.engine.metadata.batch_records import BatchState
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
@@ -36,10 +38,11 @@ def prefixes(cold: MemoryStorage) -> Iterator[MemoryStorage]:
         yield copy
 
 
-@pytest.mark.parametrize("changes", [1, 4])
+@pytest.mark.parametrize(("changes", "compression"), [(1, "off"), (4, "off"), (1, "zstd")])
 def test_a_journal_that_ends_inside_a_batch_holds_nothing_of_it(
-    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int, compression: str
 ) -> None:
+    set_policy(store, compression=compression)
     monkeypatch.setattr(publish, "_ENTRY_CHANGES", changes)
     driver = Driver(store)
     driver.write({"before": b"0123456789"})
@@ -81,16 +84,18 @@ def without_journal(store: TestStore) -> MemoryStorage:
     return cold
 
 
+@pytest.mark.parametrize("compression", ["off", "zstd"])
 @pytest.mark.parametrize("consolidated", [False, True])
 def test_manifests_tell_batches_when_the_journal_is_lost_too(
-    store: TestStore, tmp_path: Path, consolidated: bool
+    store: TestStore, tmp_path: Path, consolidated: bool, compression: str
 ) -> None:
+    set_policy(store, compression=compression)
     driver = Driver(store)
     driver.write({"out/a": b"0123456789" * 4, "out/b": b"xyz"})
     driver.write({"out/c": b"later"}, version=2)
     ids = {name: store.segment(name).id for name in contents(store)}
     if consolidated:
-        set_policy(store, object_bytes="1000")
+        set_policy(store, object_bytes="1000", compression=compression)
         store.consolidate()
         store.settle()
         store.clock.advance(24 * 3600)
@@ -104,6 +109,32 @@ def test_manifests_tell_batches_when_the_journal_is_lost_too(
         assert found.left == {one.name: "no known commit refers to it" for one in late.objects}
         assert Driver(found.store).write({"out/e": b"again"}, version=2).repeated
         assert not Driver(found.store).write({"out/e": b"new"}, version=3).repeated
+
+
+@pytest.mark.parametrize("lie", ["length", "bytes", "table"])
+def test_a_compressed_upload_that_contradicts_its_manifest_or_itself_is_left_out(
+    store: TestStore, tmp_path: Path, lie: str
+) -> None:
+    set_policy(store, compression="zstd", object_bytes="1000")
+    Driver(store).write({"out/good": b"0123456789" * 4})
+    good, before = uploads(store), {one.name for one in store.cold.list("uploads/")}
+    Driver(store).write({"out/bad": b"abcdefghij" * 4}, version=2)
+    store.settle()
+    (bad,) = (name for name in uploads(store) - good if name.endswith(".zst"))
+    cold = without_journal(store)
+    (name,) = (one.name for one in cold.list("uploads/") if one.name.endswith(bad))
+    if lie == "length":
+        (told,) = (one.name for one in cold.list("uploads/") if "manifest" in one.name and one.name not in before)
+        manifest = read_parsed(cold, told, frames.parse_batch_manifest)
+        manifest.segments[0].objects[0].length += 1
+        cold.delete(told)
+        cold.put(told, BufferSource(frames.frame(manifest)))
+    else:
+        damage(cold, name, 12 if lie == "bytes" else -1)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert contents(found.store)["out/good"] == b"0123456789" * 4
+        assert "out/bad" not in contents(found.store)
+        assert list(found.left) == [name]
 
 
 def uncommitted(store: TestStore, segments: dict[str, bytes], version: int) -> set[str]:

@@ -24,10 +24,10 @@ def checkpoint(store: TestStore) -> int:
     return store.cold_work().checkpointer.checkpoint()
 
 
-def damage(cold: ChunkStorage, name: str) -> None:
+def damage(cold: ChunkStorage, name: str, at: int = -1) -> None:
     """Change one byte of an object."""
     data = bytearray(read_small(cold, name))
-    data[-1] ^= 1
+    data[at] ^= 1
     cold.delete(name)
     cold.put(name, BufferSource(bytes(data)))
 

@@ -7,12 +7,14 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest
-from tierfs.base.words.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.engine.frames.frame_map import FRAME_BYTES, FrameMap
 from tierfs.engine.metadata import batches, checksums, directories
 from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.chain_edits import Editor
@@ -82,9 +84,8 @@ def commit(
 
 
 def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: LocationId, store_epoch: int) -> ObjectRecord:
-    object_id = ObjectId(txn.allocate_id())
-    checksums.put_packed(txn, object_id, uploaded.crcs)
-    return ObjectRecord(
+    object_id, frames = ObjectId(txn.allocate_id()), uploaded.frames
+    stored = ObjectRecord(
         id=object_id,
         tier=Tier.COLD,
         location_id=location_id,
@@ -97,6 +98,17 @@ def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: Locati
         created_ms=txn.now_ms,
         written_ms=txn.now_ms,
         times=ByteTimes.of([TimedBytes(uploaded.length, txn.now_ms, txn.now_ms)]),
+    )
+    if frames is None:
+        checksums.put_packed(txn, object_id, uploaded.crcs)
+        return stored
+    placed = FrameMap.of(0, 0, (FRAME_BYTES,), checksums.unpack(frames.lengths), uploaded.length)
+    checksums.put_compressed(txn, object_id, checksums.unpack(uploaded.crcs), placed, uploaded.length)
+    return replace(
+        stored,
+        encoding=PayloadEncoding.ZSTD_FRAMES,
+        stored_length=frames.stored_length,
+        stored_crc32c=frames.stored_crc32c,
     )
 
 

@@ -74,7 +74,8 @@ class BatchJobs:
             quota.require_room(txn, 1)  # how much its tasks write, nobody knows yet
             objects.intend(txn, AttemptId(job), self._location_id, job_prefix(job))
             object_bytes = min(policy.object_bytes, MAX_OBJECT_BYTES)
-            return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes)
+            form = policy.compression, policy.compression_level
+            return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes, *form)
 
     def require_possible(self, into: str) -> None:
         """Raise as `begin` would, without writing an intent."""
@@ -204,9 +205,15 @@ def _checked(uploaded: UploadedObject, listed: Mapping[str, StoredObject]) -> Up
     name, stored = uploaded.name, listed.get(uploaded.name)
     if stored is None:
         raise Unavailable(f"{name} was uploaded, but is missing in the bucket", remedy="run the job again")
-    if stored.length_bytes != uploaded.length or len(uploaded.crcs) != 4 * -(-uploaded.length // CRC_BLOCK_BYTES):
-        raise DataLoss(f"{name} has {stored.length_bytes} of {uploaded.length} bytes", remedy="run the job again")
+    size_bytes, blocks = uploaded.stored_bytes, -(-uploaded.length // CRC_BLOCK_BYTES)
+    if stored.length_bytes != size_bytes or not len(uploaded.crcs) == len(_block_lengths(uploaded)) == 4 * blocks:
+        raise DataLoss(f"{name} has {stored.length_bytes} of {size_bytes} bytes", remedy="run the job again")
     return replace(uploaded, etag=stored.etag)
+
+
+def _block_lengths(uploaded: UploadedObject) -> bytes:
+    """Return the stored lengths of the frames; of a plain object, as many bytes as its checksums are."""
+    return uploaded.crcs if uploaded.frames is None else uploaded.frames.lengths
 
 
 def _policy(txn: ReadTransaction, into: str) -> Policy:

@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tierfs.app.found_objects import FoundObject, LeftOver, checked_path
+from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
@@ -173,9 +174,13 @@ def _described(
     for uploaded in segment.objects:
         start, at = at, at + uploaded.length
         stored = present.get(uploaded.name)
-        if at > untrusted.MAX_OFFSET or not uploaded.length:
+        if at > untrusted.MAX_OFFSET or not 0 < uploaded.length <= untrusted.MAX_OBJECT_BYTES:
             raise DataLoss("its manifest contains an impossible range")
-        if stored is None or stored.length_bytes != uploaded.length:
+        if stored is None:
+            continue
+        # How many bytes are in a compressed one, its seek table tells when they are verified.
+        compressed_bytes = stored.length_bytes if stored.name.endswith(object_names.COMPRESSED) else 0
+        if not compressed_bytes and stored.length_bytes != uploaded.length:
             continue
         described = FoundObject(
             name=uploaded.name,
@@ -189,6 +194,7 @@ def _described(
             epoch=head.store_epoch,
             attempt=head.job,
             crc32c=uploaded.crc32c,
+            compressed_bytes=compressed_bytes,
         )
         checked_path(described)
         yield described

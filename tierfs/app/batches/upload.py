@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 
 from tierfs.base.bytes.checksum import Buffer, Stretch, grid_of
+from tierfs.base.options.policy import Policy
+from tierfs.base.words import object_names
 from tierfs.base.words.errors import Closed, DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.names import join, printable, split
-from tierfs.base.words.types import MIB, AttemptId
-from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.base.words.types import MIB, AttemptId, Compression
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, Source
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.metadata import checksums
-from tierfs.engine.metadata.batch_records import NO_FILE, UploadedObject, UploadedSegment
+from tierfs.engine.metadata.batch_records import NO_FILE, UploadedFrames, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.engine.metadata.store import new_id
+from tierfs.tiering.compressed_source import CompressedSource, compressed
 from tierfs.tiering.objects import JOBS_PREFIX
 
 log = logging.getLogger(__name__)
@@ -41,6 +45,13 @@ class UploadPlan:
     store_epoch: int
     job: str
     object_bytes: int
+    compression: Compression = Compression.OFF
+    compression_level: int = 3
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the objects, as far as tasks need it: their compression."""
+        return Policy(compression=self.compression, compression_level=self.compression_level)
 
     @property
     def prefix(self) -> str:
@@ -140,12 +151,26 @@ class SegmentUpload:
         end = start + len(data)
         attempt = AttemptId(new_id())
         name = f"{self._where}-{start:020d}-{end:020d}-e{self._plan.store_epoch}-c{crc:08x}"
-        self._sent.append(name)  # first: an object may exist after an error
-        stored = self._storage.put(name, BufferSource(data), metadata=self._describe(start, end, attempt, crc))
-        if stored.length_bytes != len(data):
-            raise DataLoss(f"{name}: {stored.length_bytes} of {len(data)} bytes arrived", remedy="run the job again")
-        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(grid.grid()), attempt))
+        plain = BufferSource(data)
+        packed = compressed(plain, self._plan.policy)
+        metadata, frames = self._describe(start, end, attempt, crc), None
+        if packed is None:
+            etag = self._put(name, plain, metadata)
+        else:
+            with closing(packed):
+                name, frames = name + object_names.COMPRESSED, _frames(packed)
+                etag = self._put(name, packed, metadata)
+        crcs = checksums.pack(grid.grid())
+        self._objects.append(UploadedObject(name, len(data), etag, crc, crcs, attempt, frames))
         self._whole = self._whole.then(Stretch(len(data), crc))
+
+    def _put(self, name: str, source: Source, metadata: Mapping[str, str]) -> str:
+        """Put an object, and return its etag."""
+        self._sent.append(name)  # first: an object may exist after an error
+        stored, size_bytes = self._storage.put(name, source, metadata=metadata), source.length_bytes
+        if stored.length_bytes != size_bytes:
+            raise DataLoss(f"{name}: {stored.length_bytes} of {size_bytes} bytes arrived", remedy="run the job again")
+        return stored.etag
 
     def _describe(self, start: int, end: int, attempt: AttemptId, crc: int) -> dict[str, str]:
         """Return an object's user metadata, like that of an offload; the segment has no id yet."""
@@ -172,3 +197,8 @@ class SegmentUpload:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort()
+
+
+def _frames(packed: CompressedSource) -> UploadedFrames:
+    lengths = [end - start for start, end in pairwise(packed.frames.stored)]
+    return UploadedFrames(checksums.pack(lengths), packed.length_bytes, packed.crc32c)

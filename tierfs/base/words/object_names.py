@@ -39,7 +39,9 @@ MARKER = re.compile(
 )
 
 # A range of a segment that a distributed write makes.
-_UPLOAD = re.compile(r"uploads/[0-9a-f]{32}/[0-9]{8,}-[0-9a-f]{32}-0[0-9]{19}-0[0-9]{19}-e[0-9]{1,19}-c[0-9a-f]{8}")
+_UPLOAD = re.compile(
+    r"uploads/[0-9a-f]{32}/[0-9]{8,}-[0-9a-f]{32}-0[0-9]{19}-0[0-9]{19}-e[0-9]{1,19}-c[0-9a-f]{8}(?:\.zst)?"
+)
 
 # All objects of a distributed write.
 _JOB = re.compile(r"uploads/[0-9a-f]{32}/")

@@ -65,6 +65,16 @@ class BatchRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class UploadedFrames:
+    """The stored form of a compressed object: a frame for each 128 KiB, then the seek table."""
+
+    lengths: bytes
+    """Stored bytes of each frame, packed as checksums are."""
+    stored_length: int
+    stored_crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
 class UploadedObject:
     """Consecutive bytes of a segment, in an object of their own."""
 
@@ -75,6 +85,13 @@ class UploadedObject:
     crcs: bytes
     """CRC32C per 128 KiB, packed as checksum runs are."""
     attempt: AttemptId
+    frames: UploadedFrames | None = None
+    """Of a compressed object; the other fields are of its plain bytes."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the object itself."""
+        return self.length if self.frames is None else self.frames.stored_length
 
 
 @dataclass(frozen=True, slots=True)
