@@ -19,6 +19,7 @@ from tierfs.base.words.types import AttemptId, LocationId, ObjectId, SegmentId, 
 from tierfs.engine.chunkstore.local_files import file_name
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
+from tierfs.engine.frames.seek_table import FrameSize, seek_table
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, LOCATIONS, OBJECTS
@@ -164,11 +165,14 @@ def test_an_object_or_a_pack_is_an_orphan_only_if_this_store_made_it_in_this_epo
     data = packs.index_and_trailer(packs.PackIndex(store_id, epoch, attempt, 0, ()), 0)
     name = packs.pack_name(ObjectId(10**6), epoch, attempt, crc32c(data))
     store.cold.put(name, BufferSource(data))
+    frame = packs.index_frame(packs.PackIndex(store_id, epoch, attempt, 0, ()), 0)
+    compressed = packs.pack_name(ObjectId(10**6), epoch, attempt, 0, is_compressed=True)
+    store.cold.put(compressed, BufferSource(frame + seek_table([FrameSize(len(frame), 0)])))
     alone = f"segments/s/1/chunk-{0:020d}-{4:020d}-e{epoch}-{attempt}"
     store.cold.put(alone, BufferSource(b"lost"), metadata={"store": store_id})
     found = {orphan.name for orphan in store.cold_work().orphans(grace_s=0)}
     ours = epoch == 1 and writer == "ours"
-    assert (name in found, alone in found) == (ours, ours)
+    assert (name in found, compressed in found, alone in found) == (ours, ours, ours)
 
 
 @pytest.mark.parametrize("writable", [False, True])

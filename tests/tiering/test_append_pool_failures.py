@@ -180,6 +180,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(("verb", "of", "when"), STEPS)
 @pytest.mark.parametrize("host_is_lost", [False, True], ids=["process", "host"])
+@pytest.mark.parametrize("policy", [POLICY, POLICY | {"compression": "zstd"}], ids=["plain", "compressed"])
 def test_a_kill_at_each_step_loses_and_doubles_nothing(
     store: TestStore,
     storage: ScriptedStorage,

@@ -24,6 +24,7 @@ from tierfs.tiering.packs.repack import Repack
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 SETTINGS = OffloadSettings(relocate_min_bytes=1000)
+pytestmark = pytest.mark.parametrize("policy", [POLICY, POLICY | {"compression": "zstd"}], ids=["plain", "compressed"])
 
 KEPT = ("d/s00", "e/s01")
 

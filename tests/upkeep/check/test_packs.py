@@ -58,6 +58,7 @@ def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> 
     assert [one.name for one in uploads.find(grace_ms=0)] == [name]
 
 
+@pytest.mark.parametrize("policy", [POLICY, POLICY | {"compression": "zstd"}], ids=["plain", "compressed"])
 def test_bytes_that_a_pack_still_holds_are_not_called_lost(store: TestStore) -> None:
     segment = store.segment("d/s1")
     with store.metadata.write() as txn:
