@@ -13,10 +13,11 @@ from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.base.words.types import MIB
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY
 from tierfs.engine.chunkstore.place import Place
+from tierfs.engine.metadata import policies
 from tierfs.upkeep.holder.perform import perform
-from tierfs.upkeep.holder.verbs import CONSOLIDATE, DRY_RUN, flags
+from tierfs.upkeep.holder.verbs import COMPRESS, CONSOLIDATE, DRY_RUN, flags
 
 BYTES = 3 * MIB
 JOURNAL_BYTES = 256 * 1024
@@ -53,6 +54,24 @@ def test_offload_and_consolidation_and_move_pass_within_it(store: Store, tmp_pat
         move(store, Place.in_directory(tmp_path / "new"), unseen)
         assert sent.granted_bytes - sent_before >= BYTES
         assert received.granted_bytes - before >= 2 * BYTES, "what is copied is read, and proved"
+
+
+def test_bytes_that_are_compressed_pass_as_they_are_stored(store: Store) -> None:
+    """The plain ones are read once, the compressed ones sent and read back once; none of them twice."""
+    with store:
+        sent, received = store.limits.pace.sent, store.limits.pace.received
+        writer = store.engine.open_writer("d/s")
+        writer.append(os.urandom(MIB).hex().encode() + bytes(MIB))
+        store.engine.close_writer(writer)
+        verbs.offload(store)
+        verbs.evict(store)
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"compression": "zstd"})
+        sent_before, received_before = sent.granted_bytes, received.granted_bytes
+        stored_bytes = perform(store, COMPRESS, "", flags({DRY_RUN: False})).stored_bytes
+        assert 0.3 * BYTES < stored_bytes < 0.5 * BYTES
+        assert 0 <= sent.granted_bytes - sent_before - stored_bytes <= JOURNAL_BYTES
+        assert 0 <= received.granted_bytes - received_before - BYTES - stored_bytes <= JOURNAL_BYTES
 
 
 def test_a_reload_changes_the_limit_of_transfers_that_wait(store: Store) -> None:

@@ -110,6 +110,17 @@ def _consolidate(life: Life) -> Step:
     return Step(("consolidate",))
 
 
+def _compress(life: Life) -> Step:
+    """Compressed and plain objects become one, or each one alone."""
+    name = f"press{next(life.numbers)}/s"
+    for compression in life.chosen.choice((("off",), ("off", "zstd"), ("zstd", "off", "off"))):
+        life.append(name, life.chosen.choice((life.data(), bytes(life.chunk_bytes // 3))))
+        assert life.run("config", name.partition("/")[0], f"compression={compression}").code == 0
+        assert life.run("offload").code == 0
+    assert life.run("config", name.partition("/")[0], "compression=zstd").code == 0
+    return Step(("consolidate", "--compress"))
+
+
 def _truncate(life: Life) -> Step:
     life.append(name := _new(life, "cut"), offload=life.chosen.random() < 0.5)
     old = life.contents()
@@ -237,6 +248,7 @@ COMMANDS: dict[str, Callable[[Life], Step]] = {
     "offload-ledgers": _offload_ledgers,
     "evict": _evict,
     "consolidate": _consolidate,
+    "compress": _compress,
     "truncate": _truncate,
     "concat": _concat,
     "clone": _clone,

@@ -23,7 +23,7 @@ KILLS = 1
 KILLED_BEFORE = {"load": (250,)}
 """Calls at which a defect was found."""
 COLD = ("offload", "recover", "batch-write")
-MORE_COLD = ("offload-ledgers", "evict", "consolidate", "gc", "move", "init")
+MORE_COLD = ("offload-ledgers", "evict", "consolidate", "compress", "gc", "move", "init")
 
 pytestmark = pytest.mark.timeout(300)
 
