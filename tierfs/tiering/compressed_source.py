@@ -174,7 +174,11 @@ def compressed(plain: Source, policy: Policy, index: bytes = b"") -> CompressedS
             compressor.close()
 
 
+def saves_enough(plain_bytes: int, stored_bytes: int) -> bool:
+    """Return whether `auto` compresses an object, by its first frames."""
+    return stored_bytes <= plain_bytes * (1 - _WORTH_SAVING)
+
+
 def _saves(frames: Sequence[_Frame]) -> bool:
-    """Return whether compressing is worth it, by the first frames."""
     plain_bytes = sum(frame.size.plain_bytes for frame in frames)
-    return sum(frame.size.stored_bytes for frame in frames) <= plain_bytes * (1 - _WORTH_SAVING)
+    return saves_enough(plain_bytes, sum(frame.size.stored_bytes for frame in frames))

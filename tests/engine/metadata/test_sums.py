@@ -9,14 +9,14 @@ import pytest
 
 from tests.app.recovery.verbs import VERBS, Life
 from tests.stores import TestStore
-from tierfs.base.words.types import ByteRange, ChunkState, Tier
-from tierfs.engine.metadata import chains, directories, tables
+from tierfs.base.words.types import ByteRange, ChunkState, PayloadEncoding, Tier
+from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.environment import open_environment
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.sums import SUMS_KEY, Sums, recount
-from tierfs.engine.metadata.tables import CHUNKS, SEGMENTS, STORE, TOUCHES
+from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS, STORE, TOUCHES
 from tierfs.upkeep.check.findings import Kind
 from tierfs.upkeep.check.metadata import check_metadata
 from tierfs.upkeep.check.object_table import ObjectTable
@@ -47,11 +47,18 @@ def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:
             txn.delete(SUMS_KEY, db=environment.databases[STORE.name])
 
 
-def test_sums_are_those_of_the_rows_whatever_is_done(store: TestStore) -> None:
+@pytest.mark.parametrize("compression", ["off", "zstd"])
+def test_sums_are_those_of_the_rows_whatever_is_done(store: TestStore, compression: str) -> None:
+    with store.metadata.write() as txn:
+        policies.change(txn, "", put_settings={"compression": compression})
     life = Life(store, random.Random(5))
     for _ in range(120):
         life.run(1, VERBS)
         assert kept(store) == counted(store.metadata)
+    with store.metadata.read() as txn:
+        made = [record for _, record in txn.scan(OBJECTS) if record.encoding is PayloadEncoding.ZSTD_FRAMES]
+    assert bool(made) == (compression == "zstd")
+    assert counted(store.metadata).compressed_bytes == sum(record.length for record in made)
 
 
 def test_suspect_lost_and_failed_rows_are_counted(store: TestStore) -> None:

@@ -22,8 +22,10 @@ from tierfs.base.words.types import MIB, ByteRange, SegmentKind, Tier
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import chains, directories, tables
-from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.stored_shares import share, sizes_of
 from tierfs.engine.metadata.tables import LOCATIONS
+from tierfs.faces.doctor.compression import CompressionResults, bench_compression
 
 # What a mount is compared with; GETs are plain reads of the files where the cold tier is a directory.
 RAW = {Tier.COLD: "raw GETs, 8 x 8 MiB", Tier.LOCAL: "chunk files"}
@@ -53,7 +55,9 @@ class Results:
     """That the mount read."""
     mount: tuple[float, ...]
     raw: tuple[float, ...]
-    """Of the same bytes without the mount; empty where that tier has a part of them only."""
+    """Of the same bytes without the mount, of compressed ones as they are stored; empty where that tier has a part of
+    them only."""
+    compression: CompressionResults
 
     @property
     def ratio(self) -> float | None:
@@ -95,7 +99,9 @@ def bench_mount(place: MountedPlace, size_bytes: int, repetitions: int, tell: Te
             tier = Tier.COLD if _cold_bytes_read(mount) > before else Tier.LOCAL
             if pieces := _pieces(store, segment, window, tier):
                 raw.append(_rate(window, _raw_s(store, pieces, tier)))
-    return Results(str(path), chosen[0].length_bytes, tier, tuple(through), tuple(raw))
+        tell("compressing a sample of the bytes")
+        compression = bench_compression(store, mount.mountpoint, place.name)
+    return Results(str(path), chosen[0].length_bytes, tier, tuple(through), tuple(raw), compression)
 
 
 def _cold_bytes_read(mount: Mount) -> int:
@@ -141,16 +147,25 @@ def _pieces(store: Store, segment: SegmentRecord, window: ByteRange, tier: Tier)
     start = segment.start_offset + window.start
     wanted = ByteRange(start, start + window.length_bytes)
     pieces: list[_Piece] = []
+    found_bytes = 0
     with store.metadata.read() as txn:
         for chunk in chains.overlapping(txn, segment.id, tier, wanted):
             record = chains.object_of(txn, chunk)
             if chunk.lost or (tier is Tier.COLD and record.location_id != store.cold_location_id):
                 continue
             held = chunk.range.intersect(wanted)
+            found_bytes += held.length_bytes
             for at in range(held.start, held.end, _RANGE_BYTES):
                 offset = chunk.object_offset + at - chunk.start_offset
-                pieces.append(_Piece(record.name, offset, min(_RANGE_BYTES, held.end - at)))
-    return pieces if sum(piece.length_bytes for piece in pieces) == window.length_bytes else []
+                plain_bytes = min(_RANGE_BYTES, held.end - at)
+                pieces.append(_stored_piece(record, ByteRange(offset, offset + plain_bytes)))
+    return pieces if found_bytes == window.length_bytes else []
+
+
+def _stored_piece(record: ObjectRecord, plain: ByteRange) -> _Piece:
+    """Return the stored bytes of a plain range; of a compressed object, as many as it has of them on average."""
+    size = sizes_of(record)
+    return _Piece(record.name, share(size, 0, plain.start), share(size, plain.start, plain.end))
 
 
 def _raw_s(store: Store, pieces: Sequence[_Piece], tier: Tier) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from operator import add
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -23,6 +24,9 @@ from tierfs.faces.cli.parameter_types import Size
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import VERBOSE, Session
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel
+
+if TYPE_CHECKING:
+    from tierfs.faces.doctor.compression import CompressionResults
 
 _EXIT_FAILED = 1
 _MB_PER_S = "MB/s"
@@ -68,7 +72,8 @@ def doctor(
 
     --bench compares reads through a mount with their limit in one run, and prints medians and their ratio. It reads the
     largest sealed segment under MOUNT, which can be a path below a mount, and the same bytes without the mount: by GETs
-    of its objects, or from its chunk files if the mount reads those. Nothing is written.
+    of its objects, or from its chunk files if the mount reads those. Then it compresses and unpacks a sample of the
+    bytes under MOUNT, and shows what compression=auto would save. Nothing is written.
     """
     given = click.get_current_context().get_parameter_source
     if bench is None and ParameterSource.COMMANDLINE in (given("size_bytes"), given("repetitions")):
@@ -139,10 +144,33 @@ def _bench(session: Session, target: Path, size_bytes: int, repetitions: int) ->
             {"what": what, "unit": _MB_PER_S, "values": rates, "median": median(rates)} for what, rates in measured
         ],
         "ratio": results.ratio,
+        "compression": _compression_data(results.compression),
     }
     table = [("what", "median", "(min, max)")]
     table += [
         (what, f"{median(rates):.0f} {_MB_PER_S}", f"({min(rates):.0f}, {max(rates):.0f})") for what, rates in measured
     ]
     ratio = "" if results.ratio is None else f"\nratio: {results.ratio:.2f}"
-    session.result(data, output.table(table, *"<<<") + ratio)
+    told = _compression_text(results.compression)
+    session.result(data, "\n".join([output.table(table, *"<<<") + ratio, *told]))
+
+
+def _compression_data(measured: CompressionResults) -> dict[str, Any]:
+    return {
+        **output.fields(measured, "generated sample_bytes=sample.plain_bytes ratio=sample.ratio"),
+        **output.fields(measured, "plain_cold_bytes saved_bytes"),
+        "compress": {"unit": _MB_PER_S, "value": measured.compress_mb_per_s},
+        "decompress": {"unit": _MB_PER_S, "value": measured.decompress_mb_per_s},
+    }
+
+
+def _compression_text(measured: CompressionResults) -> list[str]:
+    of = "lines that were made up" if measured.generated else "the bytes here"
+    inward, outward = measured.compress_mb_per_s, measured.decompress_mb_per_s
+    speed = f"{inward:.0f} {_MB_PER_S}, unpack {outward:.0f} {_MB_PER_S} a core"
+    ratio = measured.sample.ratio or 1.0
+    saved = f"{output.size(measured.saved_bytes)} of the {output.size(measured.plain_cold_bytes)}"
+    return [
+        f"compression: ratio {ratio:.2f} of {output.size(measured.sample.plain_bytes)} of {of}; compress {speed}",
+        f"compression=auto would save about {saved} that are plain in the cold tier",
+    ]
