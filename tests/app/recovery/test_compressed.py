@@ -217,3 +217,34 @@ def facts(record: ObjectRecord) -> tuple[object, ...]:
 def runs(store: TestStore) -> list[list[ChecksumRun]]:
     with store.metadata.read() as txn:
         return [list(checksums.runs(txn, record.id)) for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD]
+
+
+PACKING = {"chunk_bytes": "1048576", "object_bytes": "16000000", "compression": "zstd"}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_segments_of_a_compressed_pack(tmp_path: Path, damaged: bool) -> None:
+    """A bad bit costs those with bytes in its frame."""
+    data = {f"d/{number:02}": LINES[number * 20_000 : (number + 1) * 20_000] for number in range(12)}
+    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+        for name, text in data.items():
+            store.append(name, text, seal=True)
+        store.offload()
+        cold = store.cold
+        lose_journal(cold)
+        copy_tier(cold)
+        (pack,) = [item.name for item in cold.list("packs/")]
+        if damaged:
+            content = bytearray(cold.stat(pack).length_bytes)
+            cold.read_into(pack, 0, memoryview(content))
+            content[40] ^= 1
+            cold.put(pack, BufferSource(bytes(content)), create_only=False, metadata={})
+        lost = [name for name in data if damaged and name <= f"d/{FRAME_BYTES // 20_000:02}"]
+        with rebuilt(tmp_path / "new", cold) as found:
+            assert found.left.keys() == {f"{pack}, {name} from 0" for name in lost}
+            assert {name: found.store.read(name, Tier.COLD) for name in data if name not in lost} == {
+                name: text for name, text in data.items() if name not in lost
+            }
+            (record,) = objects(found.store)
+            assert (record.encoding, record.length) == (PayloadEncoding.ZSTD_FRAMES, 12 * 20_000)
+            assert deep_findings(found.store) == []

@@ -10,7 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tierfs.app.recovery.recover import recover_store
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import unseen
-from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS
@@ -35,6 +35,7 @@ from tierfs.upkeep.check.findings import Kind, Severity
 
 DATA = {
     "logs/large": random.Random(1).randbytes(12 * MIB + 12_345),
+    "logs/lines": b"".join(b"%08d the same words on each line\n" % number for number in range(400_000)),
     "logs/small": random.Random(2).randbytes(300_000),
     "logs/tiny": b"short",
 }
@@ -86,18 +87,28 @@ class Origin:
     place: Place
 
 
-def made(store: Path, place: Place) -> Origin:
-    """Objects of several parts, and one that small segments share."""
+COMPRESSIONS = {"plain": ("off", "off"), "compressed": ("zstd", "zstd"), "mixed": ("off", "zstd")}
+"""Of the first and of the second half of each segment."""
+
+
+def made(store: Path, place: Place, compressions: Sequence[str] = ("off", "off")) -> Origin:
+    """Objects of several parts, and those that small segments share."""
     init_store(store, place)
     with open_store(store) as opened:
-        with opened.metadata.write() as txn:
-            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)})
-        for name, data in DATA.items():
-            append(opened, name, data, seal=True)
-        verbs.offload(opened)
+        for number, compression in enumerate(compressions):
+            with opened.metadata.write() as txn:
+                sizes = {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)}
+                policies.put(txn, ROOT_DIRECTORY, {**sizes, "compression": compression})
+            for name, data in DATA.items():
+                half = len(data) // 2
+                append(opened, name, data[half:] if number else data[:half], seal=bool(number))
+            verbs.offload(opened)
         verbs.evict(opened)
         with opened.metadata.read() as txn:
-            assert sum(holder.packed for _, holder in txn.scan(OBJECTS)) == 2, "the small ones share an object"
+            cold = [holder for _, holder in txn.scan(OBJECTS)]
+        compressed = {holder.encoding is PayloadEncoding.ZSTD_FRAMES for holder in cold if not holder.packed}
+        assert compressed == {compression == "zstd" for compression in compressions}
+        assert max(holder.packed for holder in cold) >= 2, "the small ones share an object"
     return Origin(store, place)
 
 
@@ -142,11 +153,11 @@ def assert_rebuilds(path: Path, place: Place) -> None:
         assert all(one.ok for one in verify(store, "", unseen))
 
 
-@pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
+@pytest.fixture(scope="module", params=COMPRESSIONS.values(), ids=COMPRESSIONS)
+def origin(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Origin:
     path = tmp_path_factory.mktemp("origin")
     (path / "cold").mkdir()
-    return made(path / "store", Place.in_directory(path / "cold"))
+    return made(path / "store", Place.in_directory(path / "cold"), request.param)
 
 
 @contextmanager
@@ -209,11 +220,12 @@ def empty(server: S3Endpoint, bucket: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_bucket_copied_with_other_parts(server: S3Endpoint, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compressions", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_a_bucket_copied_with_other_parts(server: S3Endpoint, tmp_path: Path, compressions: Sequence[str]) -> None:
     """Copied aside and back: the store reads on; its host lost: it is recovered from the copy."""
     bucket, aside, lost = (server.create_bucket() for _ in range(3))
     place = Place.parsed(f"s3://{bucket}/p", Server(server.endpoint_url))
-    origin = made(tmp_path / "store", place)
+    origin = made(tmp_path / "store", place, compressions)
     copy_bucket(server, bucket, aside)
     empty(server, bucket)
     copy_bucket(server, aside, bucket)

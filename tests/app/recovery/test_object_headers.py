@@ -68,6 +68,9 @@ def full(store: TestStore) -> TestStore:
         policies.put(txn, store.segment("d/chunk").parent_id, compressing)
     store.append("d/c", LINES, seal=True)
     store.offload("d/c")
+    for name in ("d/p", "d/q"):
+        store.append(name, bytes(40), seal=True)
+    store.offload("d")
     offload_ledger(store, new_ledger(store, [b"one", b"two"]))
     store.append("small/a", b"12", seal=True)
     store.append("small/b", b"34", seal=True)
@@ -139,6 +142,11 @@ def test_a_compressed_chunk_shows_its_frames(full: TestStore) -> None:
     ]
     data = bytearray(header.stored.length_bytes)
     full.cold.read_into(name, 0, memoryview(data))
+    pack = next(item.name for item in full.cold.list("packs/") if item.name.endswith(".zst"))
+    shown = header_of(full.cold, pack)
+    assert (shown.wrong, shown.fields["encoding"], shown.fields["frames"]) == ([], "zstd frames", 1)
+    assert (shown.fields["plain_bytes"], shown.fields["ratio"]) == (80, round(80 / shown.stored.length_bytes, 2))
+    assert [(part["path"], part["length"]) for part in shown.parts] == [("d/p", 40), ("d/q", 40)]
     longer = name.replace(f"{len(LINES):020}-e", f"{len(LINES) + 1:020}-e")
     full.cold.put(longer, BufferSource(bytes(data)), metadata={})
     assert header_of(full.cold, longer).wrong == [

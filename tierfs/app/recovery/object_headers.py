@@ -30,6 +30,8 @@ from tierfs.tiering.packs import format as packs
 # First bytes that are shown of an object of an unknown kind.
 _BEGIN_BYTES = 16
 
+_ENCODING = "zstd frames"
+
 Fields = dict[str, Any]
 UNKNOWN = "of another program"
 
@@ -116,7 +118,7 @@ def _chunk(storage: ChunkStorage, header: ObjectHeader) -> None:
 
 def _frames(storage: ChunkStorage, header: ObjectHeader, named_bytes: int) -> None:
     """Read the seek tables of a compressed object; what they contradict is wrong."""
-    header.fields["encoding"] = "zstd frames"
+    header.fields["encoding"] = _ENCODING
     try:
         compressed = compressed_objects.opened(storage, header.stored)
     except DataLoss as exc:
@@ -133,23 +135,28 @@ def _frames(storage: ChunkStorage, header: ObjectHeader, named_bytes: int) -> No
                 "plain_bytes": sum(size.plain_bytes for size in sizes),
             }
         )
-    header.fields |= {"plain_bytes": compressed.plain_bytes, "sections": len(compressed.sections)}
+    header.fields |= _ratio(compressed.plain_bytes, header.stored.length_bytes)
     header.fields["frames"] = sum(part["frames"] for part in header.parts)
-    header.fields["ratio"] = round(compressed.plain_bytes / header.stored.length_bytes, 2)
+    header.fields["sections"] = len(compressed.sections)
     if compressed.plain_bytes != named_bytes:
         header.wrong.append(f"its name says {named_bytes} bytes, and its frames have {compressed.plain_bytes}")
+
+
+def _ratio(plain_bytes: int, stored_bytes: int) -> Fields:
+    return {"plain_bytes": plain_bytes, "ratio": round(plain_bytes / stored_bytes, 2)}
 
 
 def _pack(storage: ChunkStorage, header: ObjectHeader) -> None:
     named = packs.parse_name(header.name)
     assert named is not None
     header.fields |= {"store_epoch": named.store_epoch, "attempt": named.attempt, "crc32c": f"{named.crc32c:08x}"}
+    if named.is_compressed:
+        header.fields["encoding"] = _ENCODING
     contents = packs.read_pack(storage, header.name, header.stored.length_bytes)
-    read = contents.index
     if contents.section is not None:
-        frames = len(contents.section.sizes) // 2 - 1
-        header.fields |= {"encoding": "zstd frames", "plain_bytes": contents.payload_bytes, "frames": frames}
-        header.fields["ratio"] = round(contents.payload_bytes / header.stored.length_bytes, 2)
+        header.fields |= _ratio(contents.payload_bytes, header.stored.length_bytes)
+        header.fields["frames"] = len(contents.section.sizes) // 2 - 1  # the last one has the index
+    read = contents.index
     header.fields |= {"store_id": read.store_id, "created_ms": read.created_ms, "entries": len(read.entries)}
     header.parts = [{**asdict(entry), "crc32c": f"{entry.crc32c:08x}"} for entry in read.entries]
 
