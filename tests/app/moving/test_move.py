@@ -27,9 +27,11 @@ def filled(store: Path) -> Path:
     return store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return filled(new_store(tmp_path))
+@pytest.fixture(params=["off", "zstd"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = new_store(tmp_path)
+    tierfs("-q", "config", "/", f"compression={request.param}", store=path)
+    return filled(path)
 
 
 def require_clean(store: Path) -> None:
