@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import IO, Any, cast
+from typing import IO, cast
 
 # Ends of names that mean a compressed file.
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
@@ -39,54 +38,7 @@ def unpacking(path: str, packed: IO[bytes]) -> IO[bytes]:
 
         return bz2.BZ2File(packed)
     if path.endswith(".zst"):
-        return cast(IO[bytes], _Zstandard(packed.fileno()))
+        from tierfs.engine.frames.zstd import Unpacking
+
+        return cast(IO[bytes], Unpacking(packed))
     raise ValueError(f"{path} has no known end of a compressed file")
-
-
-class _Zstandard:
-    """Frames of Zstandard. The library decompresses from one file to another: to a pipe, in a thread."""
-
-    def __init__(self, packed_fd: int) -> None:
-        reading, writing = os.pipe()
-        self._output = os.fdopen(reading, "rb")
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._unpack, args=(os.dup(packed_fd), writing), daemon=True)
-        self._thread.start()
-
-    def _unpack(self, packed_fd: int, writing: int) -> None:
-        from cramjam import File, zstd
-
-        try:
-            # The names lead to open files of this process: File takes nothing else.
-            target = File(f"/proc/self/fd/{writing}", read=False, write=True, truncate=False)
-            zstd.decompress_into(File(f"/proc/self/fd/{packed_fd}"), target)
-        except Exception as exc:  # which the reader raises, after the bytes in front
-            self._error = exc.with_traceback(None)  # whose frames would keep the pipe open
-        finally:
-            os.close(packed_fd)
-            os.close(writing)
-
-    def readinto(self, view: memoryview) -> int:
-        """Read available bytes; 0 at the end. Raises the error of the format there."""
-        size = self._output.readinto(view)
-        if not size and len(view):
-            self._thread.join()
-            if self._error is not None:
-                raise self._error
-        return size
-
-    def read(self, size: int) -> bytes:
-        """Read up to `size` bytes; none at the end."""
-        buffer = bytearray(size)
-        return bytes(buffer[: self.readinto(memoryview(buffer))])
-
-    def close(self) -> None:
-        """End the thread, which a closed pipe does, and wait for it."""
-        self._output.close()
-        self._thread.join()
-
-    def __enter__(self) -> _Zstandard:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()

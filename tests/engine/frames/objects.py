@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.types import CRC_BLOCK_BYTES
@@ -32,10 +31,7 @@ def unpacked(stored: Buffer, size_bytes: int) -> bytes:
 
 def compressed_object(plain: bytes, frame_bytes: int = CRC_BLOCK_BYTES) -> bytes:
     """Return frames and their seek table."""
-    return assembled(plain[at : at + frame_bytes] for at in range(0, len(plain), frame_bytes))
-
-
-def assembled(parts: Iterable[bytes]) -> bytes:
-    """Return a frame of each part, and their seek table."""
-    frames = [(compressed(part, LEVEL), len(part)) for part in parts]
-    return b"".join(frame for frame, _ in frames) + seek_table(FrameSize(len(frame), size) for frame, size in frames)
+    parts = [plain[at : at + frame_bytes] for at in range(0, len(plain), frame_bytes)]
+    frames = [compressed(part, LEVEL) for part in parts]
+    sizes = [FrameSize(len(frame), len(part)) for frame, part in zip(frames, parts, strict=True)]
+    return b"".join(frames) + seek_table(sizes)

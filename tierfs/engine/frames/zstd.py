@@ -1,50 +1,34 @@
-"""Compress bytes to one zstd frame, and decompress frames into a buffer: the one door to the library. Pure.
+"""Compress bytes to one zstd frame, and decompress frames: the one door to the library.
 
-The boundaries of frames and blocks are read here (RFC 8878, section 3.1), before the library gets a byte: a frame is
-decompressed only where it is whole, says how many bytes it has, and these fit into what is left of the buffer. The
-library then writes straight into the buffer, and takes no memory in proportion to its input.
+A frame of a compressed object is decompressed only where it is whole, says how many bytes it has, and these fit into
+what is left of the buffer. The library then writes straight into the buffer, and takes no memory in proportion to its
+input. Frames of others, in messages and files, may have any form: they are decompressed up to a limit, or as a stream.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import DataLoss
+from tierfs.engine.frames.boundaries import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    DESCRIPTOR,
+    MAGIC,
+    WINDOW_LIMIT_BYTES,
+    FrameWalk,
+    frame_at,
+)
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor, ZstdDecompressor
 
-# A frame may refer to no bytes further back; RFC 8878 recommends that every decoder has 8 MiB.
-WINDOW_LIMIT_BYTES = 8 << 20
+# Largest window of a frame of others: the limit of the program zstd without its option --long.
+_FOREIGN_WINDOW_BYTES = 128 << 20
 
-_MAGIC = b"\x28\xb5\x2f\xfd"
-_DESCRIPTOR = len(_MAGIC)
-# Fields of the frame's descriptor.
-_DICTIONARY = 0x03
-_CHECKSUM = 0x04
-_RESERVED = 0x08
-_SINGLE_SEGMENT = 0x20
-_SIZE_SHIFT = 6
-_CHECKSUM_BYTES = 4
-# Bytes of the content size by the descriptor's two bits; without the flag for one segment, 0 is no size.
-_SIZE_BYTES = (1, 2, 4, 8)
-# Of two bytes, the number is this less.
-_SIZE_OF_TWO_BYTES = 256
-# The window is a power of two from 1 KiB on, and eighths of it.
-_WINDOW_SHIFT = 10
-_EIGHTHS = 0x07
-_EIGHTHS_BITS = 3
-
-_BLOCK_HEADER_BYTES = 3
-_LAST = 0x01
-_TYPE_SHIFT = 1
-_TYPE = 0x03
-_RLE = 1
-_RESERVED_TYPE = 3
-_BLOCK_SIZE_SHIFT = 3
-_RLE_BYTES = 1
+_INCOMPLETE = "its last frame is not complete"
 
 
 class _Contexts(threading.local):
@@ -109,67 +93,79 @@ def _unsummed(stored: memoryview, plain_bytes: int) -> Buffer:
     parts: list[Buffer] = []
     start, total_bytes = 0, 0
     while start < len(stored):
-        end, size = _frame(stored, start)
-        total_bytes += size
-        after, descriptor = start + _DESCRIPTOR + 1, stored[start + _DESCRIPTOR]
-        if descriptor & _CHECKSUM:
-            parts += [_MAGIC, bytes([descriptor ^ _CHECKSUM]), stored[after : end - _CHECKSUM_BYTES]]
+        frame = frame_at(stored, start)
+        total_bytes += frame.plain_bytes
+        if frame.has_checksum:
+            after, descriptor = start + DESCRIPTOR + 1, stored[start + DESCRIPTOR]
+            parts += [MAGIC, bytes([descriptor ^ CHECKSUM]), stored[after : frame.end - CHECKSUM_BYTES]]
         else:
-            parts.append(stored[start:end])
-        start = end
+            parts.append(stored[start : frame.end])
+        start = frame.end
     if total_bytes != plain_bytes:
         raise DataLoss(f"zstd frames are damaged: they have {total_bytes} bytes, not {plain_bytes}")
     return b"".join(parts)
 
 
-def _frame(stored: memoryview, start: int) -> tuple[int, int]:
-    """Return the end of the frame at `start`, and the size of its content."""
-    if stored[start : start + _DESCRIPTOR] != _MAGIC or start + _DESCRIPTOR >= len(stored):
-        raise DataLoss(f"zstd frames are damaged: no frame starts at {start} of {len(stored)} bytes")
-    descriptor = stored[start + _DESCRIPTOR]
-    single = bool(descriptor & _SINGLE_SEGMENT)
-    size_bytes = _SIZE_BYTES[descriptor >> _SIZE_SHIFT]
-    if descriptor & (_DICTIONARY | _RESERVED) or (size_bytes == 1 and not single):
-        raise DataLoss(f"the zstd frame at {start} has a dictionary, or no content size")
-    at = start + _DESCRIPTOR + 1
-    fixed_end = at + size_bytes + (not single)
-    if fixed_end > len(stored):
-        raise _cut(start, stored)
-    if not single:
-        _check_window(stored[at], start)
-        at += 1
-    size = int.from_bytes(stored[at:fixed_end], "little")
-    if size_bytes == 2:
-        size += _SIZE_OF_TWO_BYTES
-    end = _blocks_end(stored, fixed_end, start)
-    if descriptor & _CHECKSUM:
-        end += _CHECKSUM_BYTES
-    if end > len(stored):
-        raise _cut(start, stored)
-    return end, size
+def decompress(stored: Buffer, limit_bytes: int) -> bytes:
+    """Return the plain bytes of frames of any form, their checksums compared.
+
+    Raises DataLoss for damage, for other bytes between or after them, and for more than `limit_bytes`.
+    """
+    from zstandard import ZstdError
+
+    walk = FrameWalk()
+    walk.feed(stored)
+    try:
+        output = _foreign().stream_reader(stored, read_across_frames=True).read(limit_bytes + 1)
+    except ZstdError as exc:
+        raise DataLoss(str(exc)) from exc
+    if len(output) > limit_bytes:
+        raise DataLoss(f"it unpacks to more than {limit_bytes} bytes")
+    if not walk.is_whole:
+        raise DataLoss(_INCOMPLETE)
+    return output
 
 
-def _check_window(field: int, start: int) -> None:
-    base = 1 << (_WINDOW_SHIFT + (field >> _EIGHTHS_BITS))
-    window = base + (base >> _EIGHTHS_BITS) * (field & _EIGHTHS)
-    if window > WINDOW_LIMIT_BYTES:
-        raise DataLoss(f"the zstd frame at {start} needs a window of {window} bytes, more than {WINDOW_LIMIT_BYTES}")
+class Unpacking:
+    """Decompresses frames of any form as a stream, in bounded memory, and compares their checksums."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        """`packed` stays open."""
+        self._walk = FrameWalk()
+        self._reader = _foreign().stream_reader(
+            cast(IO[bytes], _WalkedFile(packed, self._walk)), read_across_frames=True
+        )
+
+    def read(self, size_bytes: int) -> bytes:
+        """Return the next bytes, none at the end. Raises DataLoss for damage, and where the last frame is cut."""
+        from zstandard import ZstdError
+
+        try:
+            output = self._reader.read(size_bytes)
+        except ZstdError as exc:
+            raise DataLoss(str(exc)) from exc
+        if not output and size_bytes and not self._walk.is_whole:
+            raise DataLoss(_INCOMPLETE)
+        return output
+
+    def close(self) -> None:
+        """Do nothing: the file stays open."""
 
 
-def _blocks_end(stored: memoryview, at: int, start: int) -> int:
-    """Return the end of the blocks from `at` on; the last one may be cut."""
-    last = 0
-    while not last:
-        if at + _BLOCK_HEADER_BYTES > len(stored):
-            raise _cut(start, stored)
-        header = int.from_bytes(stored[at : at + _BLOCK_HEADER_BYTES], "little")
-        kind = header >> _TYPE_SHIFT & _TYPE
-        if kind == _RESERVED_TYPE:
-            raise DataLoss(f"the zstd frame at {start} is damaged: the block at {at} has a reserved type")
-        at += _BLOCK_HEADER_BYTES + (_RLE_BYTES if kind == _RLE else header >> _BLOCK_SIZE_SHIFT)
-        last = header & _LAST
-    return at
+class _WalkedFile:
+    """A file whose frames are walked over as the library reads it."""
+
+    def __init__(self, packed: IO[bytes], walk: FrameWalk) -> None:
+        self._packed, self._walk = packed, walk
+
+    def read(self, size_bytes: int) -> bytes:
+        data = self._packed.read(size_bytes)
+        self._walk.feed(data)
+        return data
 
 
-def _cut(start: int, stored: memoryview) -> DataLoss:
-    return DataLoss(f"the zstd frame at {start} is cut: its bytes end at {len(stored)}")
+def _foreign() -> ZstdDecompressor:
+    """Return a context of its own, because it keeps the window of a frame."""
+    from zstandard import ZstdDecompressor
+
+    return ZstdDecompressor(max_window_size=_FOREIGN_WINDOW_BYTES)

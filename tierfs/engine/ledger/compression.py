@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.frames import zstd
 from tierfs.engine.ledger.message_bytes import damaged
 
 # Text and JSON are packed less than this (a guess).
@@ -46,7 +47,7 @@ def decompress(
 
     try:
         output, count = _CODECS[compression](data, size_bytes)
-    except (DecompressionError, zlib.error) as exc:
+    except (DecompressionError, DataLoss, zlib.error) as exc:
         raise DataLoss(f"{where} is damaged: its {compression.name} payload cannot be unpacked: {exc}") from exc
     if count != size_bytes:
         raise DataLoss(f"{where} is damaged: its {compression.name} payload does not unpack to {size_bytes} bytes")
@@ -58,8 +59,11 @@ def decompress_stream(compression: MessageCompression, data: memoryview, limit_b
 
     Raises DataLoss naming `where` for damage, and for more than `limit_bytes`.
     """
-    from cramjam import DecompressionError, lz4, zstd
-
+    if compression is MessageCompression.ZSTD:
+        try:
+            return zstd.decompress(data, limit_bytes)
+        except DataLoss as exc:
+            raise damaged(where, f"its {compression.name} body cannot be unpacked: {exc}") from exc
     if compression is MessageCompression.ZLIB:
         stream = zlib.decompressobj()
         try:
@@ -69,13 +73,14 @@ def decompress_stream(compression: MessageCompression, data: memoryview, limit_b
         if not stream.eof:
             raise damaged(where, f"its {compression.name} body is cut, or unpacks to more than {limit_bytes} bytes")
         return output
-    into = (lz4 if compression is MessageCompression.LZ4 else zstd).decompress_into
+    from cramjam import DecompressionError, lz4
+
     # Its size is not known, and cramjam fills a buffer or fails: few messages are packed better, and cost another try.
     size = max(len(data) * _USUAL_RATIO, CRC_BLOCK_BYTES)
     while True:
         buffer = bytearray(min(size, limit_bytes))
         try:
-            return bytes(buffer[: into(data, buffer)])
+            return bytes(buffer[: lz4.decompress_into(data, buffer)])
         except DecompressionError as exc:
             if size >= limit_bytes:
                 raise damaged(where, f"its {compression.name} body cannot be unpacked: {exc}") from exc
@@ -102,10 +107,8 @@ def _zlib(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
 
 
 def _zstd(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
-    from cramjam import zstd
-
-    output = bytearray(size_bytes)
-    return output, zstd.decompress_into(data, output)
+    output = zstd.decompress(data, size_bytes)
+    return output, len(output)
 
 
 def _snappy(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
