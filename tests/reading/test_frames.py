@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ledgers import new_ledger, offload
+from tests.stores import open_test_store
 from tierfs.base.system.metrics import MetricName
 from tierfs.base.system.prometheus import Metrics
-from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.types import MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.frames import zstd
 from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata.records import ObjectRecord
-from tierfs.reading.plain_bytes import NoRows, PlainBytes
+from tierfs.reading.plain_bytes import NoRows, PlainBytes, StoreRows
 
 NAME = "o"
 
@@ -172,3 +175,19 @@ def test_what_is_unpacked_is_counted_as_received_and_as_delivered() -> None:
     received = sum(end - start for start, end in storage.ranges)
     assert metrics.values(MetricName.UNPACKED_FRAMES) == {(): 3}
     assert metrics.values(MetricName.UNPACKED_BYTES) == {("stored",): received, ("plain",): 15_010}
+
+
+def test_places_of_an_object_that_was_deleted_are_not_lost(tmp_path: Path) -> None:
+    policy = {"compression": "zstd"}
+    with open_test_store(tmp_path / "store", policy=policy) as store:
+        store.append("s", b"abc" * 100)
+        store.offload("s")
+        offload(store, ledger := new_ledger(store, [b"entry"]))
+        records = [placed.object for name in ("s", ledger) for placed in store.layout(name).cold]
+        assert [record.encoding for record in records] == [PayloadEncoding.ZSTD_FRAMES, PayloadEncoding.PULSAR_BLOCK]
+        for name in ("s", ledger):
+            store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
+        for record in records:
+            view = memoryview(bytearray(record.length))
+            with pytest.raises(NotFound, match="was replaced or deleted"):
+                PlainBytes(StoreRows(store.metadata)).read_into(store.cold, record, 0, view, None, None)

@@ -44,7 +44,7 @@ _MOST_OWN_SCRATCH_BYTES = MIB
 
 
 class FindRows(Protocol):
-    """Finds the rows that locate plain bytes."""
+    """Finds the rows that locate plain bytes. Both raise NotFound for an object that was replaced or deleted since."""
 
     def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
         """Return the row that holds a payload byte of a ledger, by its object and the byte's offset in the segment."""
@@ -64,12 +64,17 @@ class StoreRows:
     def entries(self, record: ObjectRecord, offset: int) -> EntryRun | None:
         """See FindRows."""
         with self._metadata.read() as txn:
-            return entries.run_holding(txn, SegmentId(record.segment_id), offset)
+            run = entries.run_holding(txn, SegmentId(record.segment_id), offset)
+            if run is None:
+                checksums.require_object(txn, record.id)
+        return run
 
     def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
         """See FindRows."""
         with self._metadata.read() as txn:
             run = checksums.run_at(txn, record.id, offset)
+            if run is None:
+                checksums.require_object(txn, record.id)
         return None if run is None else checksums.frames_of(run, record.length)
 
 
@@ -109,7 +114,7 @@ class PlainBytes:
         """Fill `view` with an object's plain bytes from `offset`; see ChunkStorage.read_into.
 
         Frames that cannot be unpacked are zeros: the caller compares the checksums. Raises DataLoss if the positions of
-        the wanted bytes are unknown.
+        the wanted bytes are unknown, NotFound if they are because the object was replaced or deleted.
         """
         if record.encoding is PayloadEncoding.RAW:
             storage.read_into(record.name, offset, view, if_match=if_match, progress=progress)
@@ -121,7 +126,7 @@ class PlainBytes:
                 done = self._get_payloads(storage, record, request, view, done, if_match, progress)
 
     def frame_shares(self, record: ObjectRecord, wanted: ByteRange) -> Iterator[FrameShare]:
-        """Yield the shares of the rows in plain bytes of a compressed object, in order. Raises DataLoss."""
+        """Yield the shares of the rows in plain bytes of a compressed object, in order. Raises as `read_into`."""
         at = wanted.start
         while at < wanted.end:
             frames = self._frames(record, at)

@@ -189,6 +189,12 @@ def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
         yield run
 
 
+def require_object(txn: ReadTransaction, object_id: ObjectId) -> None:
+    """Raise NotFound for an object without a record: its rows are gone with it, and are not lost."""
+    if txn.get(OBJECTS, tables.u64(object_id)) is None:
+        raise NotFound(f"object {object_id} was replaced or deleted")
+
+
 def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...]:
     """Return the runs that cover a range of an object. Raises DataLoss where one is missing, NotFound without the
     object."""
@@ -196,9 +202,8 @@ def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) 
     offset = wanted.start
     while offset < wanted.end:
         run = run_at(txn, object_id, offset)
-        if run is None and txn.get(OBJECTS, tables.u64(object_id)) is None:
-            raise NotFound(f"object {object_id} was replaced or deleted")
         if run is None:
+            require_object(txn, object_id)
             raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs check")
         covering.append(run)
         offset = run.start + run.count * CRC_BLOCK_BYTES
