@@ -175,7 +175,10 @@ class TestStore:
             return load(txn, directories.segment_by_name(txn, name), 0, ALL_CHUNKS)
 
     def read(self, name: str, tier: Tier | None = None) -> bytes:
-        """Return the segment's bytes, straight from the files and objects; one tier's only if one is named."""
+        """Return the segment's bytes, straight from the files and objects; one tier's only if one is named.
+
+        Of a ledger it is stored bytes: a replica has no rows that would place its payloads.
+        """
         with self.metadata.read() as txn:
             segment = directories.segment_by_name(txn, name)
             placed = [
@@ -191,10 +194,9 @@ class TestStore:
                 data = (self.files.root / holder.name).read_bytes()
                 buffer[:] = data[chunk.object_offset : chunk.object_offset + chunk.length]
             elif holder.encoding is PayloadEncoding.ZSTD_FRAMES:
-                plain = PlainBytes(StoreRows(self.metadata))
                 plain.read_into(self.cold, holder, chunk.object_offset, memoryview(buffer), None, None)
             else:
-                plain.read_into(self.cold, holder, chunk.object_offset, memoryview(buffer), None, None)
+                self.cold.read_into(holder.name, chunk.object_offset, memoryview(buffer))
             out[chunk.start_offset : chunk.end_offset] = buffer
         return bytes(out)
 

@@ -21,6 +21,12 @@ class Harm(StrEnum):
     FLIP = "flip"
     SHORT = "short"
     VANISH = "vanish"
+    TABLE = "table"
+    """A bit of the seek table of a compressed object is flipped: its bytes stay readable."""
+    BOMB = "bomb"
+    """A frame says of itself that it has far more bytes than the buffer that it is unpacked into."""
+    OTHER_FORM = "other form"
+    """The same plain bytes stand there, compressed at another level into other frames."""
 
 
 @dataclass
@@ -35,7 +41,7 @@ class Damages:
         return bool(self.of)
 
     def note(self, name: str, harm: Harm, at: int) -> None:
-        """Note what was done."""
+        """Note what was done to plain bytes."""
         harmed = {Harm.FLIP: ByteRange(at, at + 1), Harm.SHORT: ByteRange(at, _EVERYTHING.end)}.get(harm, _EVERYTHING)
         self.of.setdefault(name, []).append(harmed)
 
@@ -82,8 +88,11 @@ def _harm_file(path: Path, harm: Harm, at: int) -> None:
     path.chmod(mode & 0o7777)
 
 
-def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> Callable[[], None]:
-    """Do it to an object, which keeps its etag: rot, no replacement. Return what takes it back."""
+def harm_object(storage: SimStorage, name: str, harm: Harm, at: int, other: bytes | None = None) -> Callable[[], None]:
+    """Do it to an object, which keeps its etag: rot, no replacement. Return what takes it back.
+
+    `other` is what then stands in place of a compressed one.
+    """
     objects = storage.inner.objects
     held = objects[name]
 
@@ -94,11 +103,19 @@ def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> Callable
     if harm is Harm.VANISH:
         del objects[name]
         return undo
+    if other is not None:
+        _replace(storage, name, other)
+        return undo
     data = bytearray(held.data)
     if harm is Harm.SHORT:
         del data[at:]
     else:
         data[at] ^= 0x20
-    stored = replace(held.stored, length_bytes=len(data))
-    objects[name] = replace(held, stored=stored, data=bytes(data))
+    _replace(storage, name, bytes(data))
     return undo
+
+
+def _replace(storage: SimStorage, name: str, data: bytes) -> None:
+    held = storage.inner.objects[name]
+    stored = replace(held.stored, length_bytes=len(data))
+    storage.inner.objects[name] = replace(held, stored=stored, data=data)

@@ -29,7 +29,7 @@ from tests.upkeep.check.looking import cold_findings, deep_findings, findings
 from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import DataLoss, Fenced, WrongColdTier
 from tierfs.base.words.object_names import is_manifest
-from tierfs.base.words.types import ByteRange, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal.batch_markers import parse_name
@@ -411,13 +411,13 @@ def held_as_written(
                 held.add(record.name)
                 known = segment.id in world.ever
                 require(known or not record.name.startswith("uploads/"), f"{segment.name} was never committed")
-                if record.encoding is not PayloadEncoding.RAW or not known:
+                if record.encoding.is_ledger or not known:
                     continue
-                data = bytearray(chunk.length)
-                storage.read_into(record.name, chunk.object_offset, memoryview(data))
+                whole = invariants.plain_of(record, storage.objects[record.name].data)
+                data = whole[chunk.object_offset : chunk.object_offset + chunk.length]
                 lives = [*world.ever[segment.id], *(world.attempts.get(segment.id, ()) if attempted else ())]
                 written = [life[chunk.start_offset : chunk.end_offset] for life in lives]
-                require(bytes(data) in written, f"segment {segment.id}: {chunk.range} is not as it was written")
+                require(data in written, f"segment {segment.id}: {chunk.range} is not as it was written")
     return held
 
 

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from fsspec.spec import AbstractFileSystem
 
 from tests.engine.journal.replaying import entries_of
+from tests.simulation.bodies import unpacked
 from tests.simulation.world import FOREIGN, World, Wrong, listed
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
@@ -20,6 +21,7 @@ from tierfs.base.words.types import ByteRange, ChunkState, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.layout import PlacedChunk
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import CHUNKS
 from tierfs.engine.segments.stat import stat
 from tierfs.engine.segments.writer import SegmentWriter
@@ -68,8 +70,8 @@ def every_byte_is_covered_and_unchanged(world: World) -> None:
             raise Wrong(f"{name} {segment.range} is not covered by {held}")
         for copy in placed:
             written = world.ever.get(segment.id)
-            is_plain = copy.object.encoding is PayloadEncoding.RAW and not copy.object.foreign
-            if written is None or not is_plain or copy.object.name in world.damages.of:
+            is_known = not copy.object.encoding.is_ledger and not copy.object.foreign
+            if written is None or not is_known or copy.object.name in world.damages.of:
                 continue
             live = copy.range.intersect(segment.range)
             if _stored(world, copy, live) != written[-1][live.start : live.end]:
@@ -82,7 +84,12 @@ def _stored(world: World, copy: PlacedChunk, live: ByteRange) -> bytes | None:
         path = world.store.files.root / copy.object.name
         return path.read_bytes()[held.start : held.end] if path.exists() else None
     there = world.storage.inner.objects.get(copy.object.name)
-    return None if there is None else bytes(there.data[held.start : held.end])
+    return None if there is None else plain_of(copy.object, there.data)[held.start : held.end]
+
+
+def plain_of(record: ObjectRecord, stored: bytes) -> bytes:
+    """Return the bytes of segments in an object, which is not a ledger's."""
+    return unpacked(stored) if record.encoding is PayloadEncoding.ZSTD_FRAMES else stored
 
 
 @invariant(5)

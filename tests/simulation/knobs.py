@@ -8,14 +8,16 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.types import CRC_BLOCK_BYTES
 
 _ROOMS = (
     "engine.metadata",
     "engine.segments",
     "engine.chunkstore",
+    "engine.frames",
     "engine.journal",
     "engine.ledger",
     "reading",
@@ -45,6 +47,19 @@ _PATCHED = {
     "_JOINED_BYTES": (40, 1 << 18),
 }
 """Constants of the product, in every module that has one of that name or in the one named, and their draws."""
+
+_OF_FRAMES = {
+    "_STEP_FRAMES": (1, 2, 8),
+    "reading.frames._STEP_BYTES": (1, 40, 1 << 20),
+    "_MOST_OWN_SCRATCH_BYTES": (1, 60, 1 << 20),
+    "_TAIL_BYTES": (9, 40, 1 << 16),
+    "_KEPT_MAPS": (1, 2, 1024),
+    "COPIED_BYTES": (1, 1, 100, 5 << 20),
+    "MAX_RUN_FRAMES": (12, 12, 1024),
+    "MAX_SECTIONS": (2, 10_000),
+    "_FRAME_ROOM": (0, 100, 1 << 20),
+}
+"""The same of compressed objects. They are drawn last: lives that failed before there were any stay as they were."""
 
 MOST_BLOCK_BYTES = max(_PATCHED["CRC_BLOCK_BYTES"])
 
@@ -81,7 +96,7 @@ def draw(chance: random.Random) -> Knobs:
     """Draw the limits of a life."""
     chunk_bytes = chance.choice([4, 16, 33, 64, chance.randint(5, 300)])
     object_bytes = chunk_bytes * chance.choice([1, 2, 3, 8, 20]) + chance.choice([0, 0, 1, 7])
-    return Knobs(
+    knobs = Knobs(
         policy={
             "chunk_bytes": str(chunk_bytes),
             "object_bytes": str(object_bytes),
@@ -103,6 +118,8 @@ def draw(chance: random.Random) -> Knobs:
         page_cache=chance.random() < 0.7,
         threads=chance.random() < 0.1,
     )
+    of_frames = {name: chance.choice(values) for name, values in _OF_FRAMES.items()}
+    return replace(knobs, constants={**knobs.constants, **of_frames})
 
 
 _DEFAULTS: dict[tuple[str, str], int] = {}
@@ -116,7 +133,7 @@ def _known() -> dict[tuple[str, str], int]:
             package = importlib.import_module(f"tierfs.{room}")
             for found in pkgutil.walk_packages(package.__path__, f"tierfs.{room}."):
                 importlib.import_module(found.name)
-        for key in (*_PATCHED, *_FIXED, "RUN_BYTES", "SLOT_BYTES"):
+        for key in (*_PATCHED, *_OF_FRAMES, *_FIXED, *_derived(CRC_BLOCK_BYTES, 1, 1)):
             where, _, constant = key.rpartition(".")
             for name, module in sys.modules.items():
                 if name.startswith("tierfs.") and hasattr(module, constant) and name.endswith(where):
@@ -129,12 +146,21 @@ def import_rooms() -> None:
     _known()
 
 
+def _derived(block_bytes: int, run_blocks: int, step_frames: int) -> dict[str, int]:
+    """Return the constants that follow from others."""
+    return {
+        "RUN_BYTES": run_blocks * block_bytes,
+        "SLOT_BYTES": block_bytes,
+        "FRAME_BYTES": block_bytes,
+        "tiering.compressed_source._STEP_BYTES": step_frames * block_bytes,
+    }
+
+
 @contextmanager
 def turned(knobs: Knobs) -> Iterator[None]:
     """Let the product have these limits."""
     values = {**_FIXED, **knobs.constants}
-    values["RUN_BYTES"] = values["RUN_BLOCKS"] * values["CRC_BLOCK_BYTES"]
-    values["SLOT_BYTES"] = values["CRC_BLOCK_BYTES"]
+    values |= _derived(values["CRC_BLOCK_BYTES"], values["RUN_BLOCKS"], values["_STEP_FRAMES"])
     try:
         for module, constant in _known():
             key = f"{module.removeprefix('tierfs.')}.{constant}"

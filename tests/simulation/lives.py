@@ -61,6 +61,11 @@ class Life:
         return self.seed % 3 == 2
 
     @property
+    def compressed(self) -> bool:
+        """Whether this life begins with a policy that compresses; others may come to one later."""
+        return self.seed % 2 == 1
+
+    @property
     def knobs(self) -> Knobs:
         """The limits of this life."""
         return limits.draw(random.Random(f"knobs {self.seed}"))
@@ -71,7 +76,9 @@ class Life:
         table = [verb for verb in VERBS.values() if self.damaged or not verb.damages]
 
         def drawn(world: World) -> Iterator[Step]:
-            for _ in range(length):
+            if self.compressed:
+                yield Step("compression", {"path": "", "compression": chance.choice(["auto", "zstd"]), "level": "1"})
+            for _ in range(length - self.compressed):
                 yield _draw(world, chance, table)
 
         return self._live(drawn)

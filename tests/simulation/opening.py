@@ -27,6 +27,8 @@ from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.metadata import environment, tables
 from tierfs.engine.metadata import store as metadata_store
+from tierfs.tiering import compressed_source
+from tierfs.tiering.compressed_source import FrameRoom
 
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""
@@ -47,6 +49,8 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         stack.enter_context(_seeded(seed))
         stack.enter_context(_decoded_once())
         stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
+        room = FrameRoom(knobs.constants["_FRAME_ROOM"])
+        stack.enter_context(patch.object(compressed_source, "ROOM", room))
         if not knobs.threads:
             stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
         # Looks that are due by time are due by the world's.

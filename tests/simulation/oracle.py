@@ -32,7 +32,7 @@ _BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
 _BESIDE = 0.15
 """Share of the steps that happen while a read waits for the bucket."""
 
-_MOVES = ("truncate", "evict", "consolidate", "concat", "remove")
+_MOVES = ("truncate", "evict", "consolidate", "compress", "concat", "remove")
 
 _BESIDE_MOVES = 0.5
 """The same, of those that take away what a read has looked up."""

@@ -3,6 +3,7 @@
 from tests.simulation.verbs import (
     addresses,
     batches,
+    compression,
     dumps,
     foreign,
     holder,
@@ -20,6 +21,7 @@ from tests.simulation.verbs import (
 ALL = (
     addresses,
     batches,
+    compression,
     dumps,
     foreign,
     holder,

@@ -34,7 +34,7 @@ _NAME = "beside"
 
 _PATIENCE_S = 300.0
 
-_KINDS = ("pool", "pool", "pool", "batch", "batch", "offload", "ledgers", "consolidate", "repack", "")
+_KINDS = ("pool", "pool", "pool", "batch", "batch", "offload", "ledgers", "consolidate", "compress", "repack", "")
 
 _LAST = 1 << 30
 """Behind the switch."""
@@ -283,6 +283,8 @@ def _cold(work: ColdWork, kind: str) -> None:
             work.offload_prefix(LEDGERS, None, quiet)
     elif kind == "consolidate":
         work.consolidate("", dry_run=False, report=quiet)
+    elif kind == "compress":
+        work.compress("", dry_run=False, report=quiet)
     else:
         for _ in range(100):
             if work.repacker.step() is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+from tests.simulation.compressed_harm import harmed
 from tests.simulation.damages import Harm, harm_file, harm_object
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
-from tierfs.base.words.types import Tier
+from tierfs.base.words.object_names import PACK
+from tierfs.base.words.types import PayloadEncoding, Tier
 
 
 def _harm(world: World, chance: random.Random) -> Arguments:
@@ -17,10 +19,12 @@ def _harm(world: World, chance: random.Random) -> Arguments:
         name, harm = chance.choice(growing), chance.choice([Harm.SHORT, Harm.FLIP])
         return {"name": name, "tier": int(Tier.LOCAL), "at": len(world.model.live[name].data) - 1, "harm": str(harm)}
     name, tier = world.any_name(chance), chance.choice(list(Tier))
-    held = pick(chance, list(world.store.layout(name).chunks(tier))).range.intersect(world.store.segment(name).range)
+    placed = pick(chance, list(world.store.layout(name).chunks(tier)))
+    held = placed.range.intersect(world.store.segment(name).range)
     if not held:
         raise NothingToDo
-    harm = chance.choice([Harm.FLIP, Harm.FLIP, Harm.SHORT, Harm.VANISH])
+    is_compressed = placed.object.encoding is PayloadEncoding.ZSTD_FRAMES
+    harm = chance.choice([*Harm] if is_compressed else [Harm.FLIP, Harm.FLIP, Harm.SHORT, Harm.VANISH])
     at = chance.choice([held.start, held.end - 1, chance.randrange(held.start, held.end)])
     return {"name": name, "tier": int(tier), "at": at, "harm": str(harm)}
 
@@ -36,6 +40,11 @@ def harm(world: World, arguments: Arguments) -> None:
         raise NothingToDo
     placed = held[0]
     at = arguments["at"] - placed.chunk.start_offset + placed.chunk.object_offset
+    if placed.object.encoding is PayloadEncoding.ZSTD_FRAMES and kind is not Harm.VANISH:
+        _harm_compressed(world, placed.object.name, kind, at)
+        return
+    if kind in (Harm.TABLE, Harm.BOMB, Harm.OTHER_FORM):
+        raise NothingToDo
     world.damages.note(placed.object.name, kind, at)
     if tier is Tier.COLD:
         world.damages.undo.append(harm_object(world.storage, placed.object.name, kind, at))
@@ -48,3 +57,13 @@ def harm(world: World, arguments: Arguments) -> None:
         world.new_process = True
     world.damages.undo.append(harm_file(world.store.files.root, placed.object.name, kind, at))
     world.disk.sync_file(world.store.files.root / placed.object.name)
+
+
+def _harm_compressed(world: World, name: str, kind: Harm, at: int) -> None:
+    if kind is Harm.OTHER_FORM and PACK.fullmatch(name) is not None:
+        raise NothingToDo  # it has an index, too
+    done = harmed(world.storage.inner.objects[name].data, kind, at)
+    if done is None:
+        raise NothingToDo
+    world.damages.of.setdefault(name, []).extend([done.plain] if done.plain else [])
+    world.damages.undo.append(harm_object(world.storage, name, kind, at, done.data))

@@ -16,17 +16,19 @@ from tierfs.base.words.errors import DataLoss
 _PATHS = ("", "", "", "d", *NAMES)
 
 
-def _path(world: World, chance: random.Random) -> Arguments:
+def drawn_path(world: World, chance: random.Random) -> Arguments:
+    """Draw a path of which something is there."""
     path = chance.choice(_PATHS)
-    return {"path": _there(world, path)}
+    return {"path": path_there(world, path)}
 
 
-def _there(world: World, path: str) -> str:
+def path_there(world: World, path: str) -> str:
+    """Return a path, or that of the root where nothing is at it or below any more."""
     return path if any(f"{name}/".startswith(f"{path}/") for name in world.model.live) else ""
 
 
 @contextmanager
-def _all_else_named(world: World) -> Iterator[None]:
+def all_else_named(world: World) -> Iterator[None]:
     """Look whether work that failed for one damaged chunk has given all that is cold to the bucket."""
     try:
         yield
@@ -36,28 +38,28 @@ def _all_else_named(world: World) -> Iterator[None]:
         raise
 
 
-@verb(6, _path, calls_storage=True)
+@verb(6, drawn_path, calls_storage=True)
 def offload(world: World, arguments: Arguments) -> None:
     """Make bytes cold."""
-    path = _there(world, arguments["path"])
-    with _all_else_named(world):
+    path = path_there(world, arguments["path"])
+    with all_else_named(world):
         world.store.offload(path)
     world.promise(path)
 
 
-@verb(3, _path, calls_storage=True)
+@verb(3, drawn_path, calls_storage=True)
 def evict(world: World, arguments: Arguments) -> None:
     """Drop local bytes, but none whose cold copy is suspect."""
     needed = needed_beside_suspects(world)
-    world.store.evict(_there(world, arguments["path"]))
+    world.store.evict(path_there(world, arguments["path"]))
     invariants.a_suspect_copy_takes_no_other(world, needed)
 
 
-@verb(2, _path, calls_storage=True)
+@verb(2, drawn_path, calls_storage=True)
 def consolidate(world: World, arguments: Arguments) -> None:
     """Join and repack."""
-    with _all_else_named(world):
-        world.store.consolidate(_there(world, arguments["path"]))
+    with all_else_named(world):
+        world.store.consolidate(path_there(world, arguments["path"]))
 
 
 @verb(1, lambda world, chance: {"grace_s": chance.choice([0, 3600])}, calls_storage=True)

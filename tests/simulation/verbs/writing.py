@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.simulation import invariants
+from tests.simulation.bodies import body
 from tests.simulation.model import Content, Model
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World
@@ -16,6 +17,7 @@ from tierfs.base.words.types import Ack, ByteRange
 from tierfs.engine.segments.group_commit import AppendCall
 from tierfs.engine.segments.writer import SegmentWriter
 from tierfs.tiering.garbage import clock_acceptance
+from tierfs.tiering.packs.pool_recipe import policy_of
 
 LINE_END = b"\n"
 """Of the lines that streams read."""
@@ -44,6 +46,8 @@ def _append(world: World, chance: random.Random) -> Arguments:
     arguments = {"name": name, "sizes": sizes, "salt": chance.randrange(1 << 30), "close": chance.random() < 0.5}
     if chance.random() < 0.3:
         arguments["ack"] = Ack.COLD.value
+    if chance.random() < 0.5:
+        arguments["text"] = True
     return {**arguments, "room": chance.choice([-1, -1, 0, 1])} if chance.random() < 0.15 else arguments
 
 
@@ -60,7 +64,7 @@ def append(world: World, arguments: Arguments) -> None:
         writer = world.writer(name, Ack(arguments.get("ack", Ack.LOCAL)))
     for size in arguments["sizes"]:
         content = world.model.live[name]
-        data, before = chance.randbytes(size), len(content.data)
+        data, before = body(chance, size, is_text=arguments.get("text", False)), len(content.data)
         if size and arguments["salt"] % 2:
             data = data[:-1] + LINE_END
         room = arguments.get("room", 0)
@@ -97,7 +101,8 @@ def _pool(world: World, chance: random.Random) -> Arguments:
         raise NothingToDo
     most = min(len(names), world.knobs.constants["MAX_PACK_ENTRIES"])  # more are several pools
     chosen = chance.sample(names, chance.randint(1, most))
-    return {"sizes": {name: _size(world, chance) for name in chosen}, "salt": chance.randrange(1 << 30)}
+    sizes = {name: _size(world, chance) for name in chosen}
+    return {"sizes": sizes, "salt": chance.randrange(1 << 30), "text": chance.random() < 0.5}
 
 
 @verb(3, _pool, calls_storage=True)
@@ -113,8 +118,11 @@ def append_pool(world: World, arguments: Arguments) -> None:
             world.writer(name, Ack.COLD)
     after = world.model
     for name, size in arguments["sizes"].items():
-        content, data = after.live[name], chance.randbytes(size)
-        calls.append((name, AppendCall(world.writers[name], memoryview(data), (), len(content.data))))
+        content, data = after.live[name], body(chance, size, is_text=arguments.get("text", False))
+        call = AppendCall(world.writers[name], memoryview(data), (), len(content.data))
+        if calls and policy_of(call).compresses is not policy_of(calls[0][1]).compresses:
+            continue  # it is in the next pool
+        calls.append((name, call))
         after = after.put(name, content.appended(data, world.stamp(size)))
     pool = world.store.engine.commits_of(Ack.COLD)
     with world.change(after), _there_if_unconfirmed(world, after):
