@@ -15,14 +15,18 @@ from tests.stores import TestStore, open_test_store
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.journal import reader, store_mark
 from tierfs.engine.journal.objects import read_small
+from tierfs.engine.metadata import policies
 from tierfs.engine.metadata import records_pb2 as pb
 
 POLICY = {"chunk_bytes": "65536", "object_bytes": "65536"}
 
+KINDS = {"segments", "packs"}
+"""Of compressed objects, by their prefixes."""
+
 
 @dataclass(frozen=True)
 class Bucket:
-    """The objects of one store: segments, packs, a ledger, a distributed write, a journal with a checkpoint."""
+    """The objects of one store: segments and packs, plain and compressed, a ledger, a distributed write, a journal."""
 
     cold: MemoryStorage
     store_id: str
@@ -71,7 +75,18 @@ def _fill(store: TestStore) -> None:
     for index in range(5):
         store.append(f"small/{index}", bytes([index]) * (100 + index), seal=True)
     store.offload("small")
+    _fill_compressed(store)
     offload(store, new_ledger(store, [bytes([index]) * (index % 40) for index in range(60)], "public/topic"))
     Driver(store).write({"out/0": b"one" * 50, "out/1": b"two"})
     store.engine.delete("small/4", recursive=False, cold_due_ms=store.clock.now_ms())
     store.cold_work().publish()
+
+
+def _fill_compressed(store: TestStore) -> None:
+    store.append("z/large", bytes(range(64)) * 3000, seal=True)
+    for index in range(3):
+        store.append(f"z/small/{index}", bytes([index, 7]) * (200 + index), seal=True)
+    with store.metadata.write() as txn:
+        policies.change(txn, "z", put_settings={"compression": "zstd"})
+    store.offload("z")
+    assert {found.name.partition("/")[0] for found in store.cold.list("") if found.name.endswith(".zst")} == KINDS

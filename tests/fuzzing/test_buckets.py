@@ -23,6 +23,7 @@ from tierfs.app.recovery import replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words import object_names
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -31,6 +32,9 @@ from tierfs.engine.journal import reader
 
 OURS = ("journal/", "epochs/", "tierfs-store")
 """Objects that a recovery may write."""
+
+_COMPRESSED = 0.3
+"""Share of the buckets whose compressed objects somebody changed."""
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,10 @@ def look(store: TestStore) -> None:
 def forged(sound: Bucket, chance: random.Random) -> tuple[MemoryStorage, str]:
     """Return the bucket with one object of which somebody changed something, and what."""
     cold = sound.copy(without=chance.choice(("", "journal/checkpoint-")))  # with one, entries before it are not read
-    name = chance.choice([item.name for item in cold.list("")])
+    names = [item.name for item in cold.list("")]
+    if chance.random() < _COMPRESSED:
+        names = [name for name in names if name.endswith(object_names.COMPRESSED)]
+    name = chance.choice(names)
     data, seed = sound.data(name), chance.randrange(2**32)
     if name.startswith("journal/") and chance.random() < 0.7:
         message = _message(sound, name)

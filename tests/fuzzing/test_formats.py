@@ -10,6 +10,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,16 +22,18 @@ from tests.doubles.mutations import NAMES, edits, mutations, times
 from tests.engine.journal.replaying import check_store, empty_copy
 from tests.engine.ledger.test_hostile import DECODERS
 from tests.engine.ledger.test_messages_hostile import VALID
-from tests.fuzzing.sound import Bucket, bucket
+from tests.fuzzing.sound import KINDS, Bucket, bucket
 from tests.tiering.adoption.pulsar import offloaded
 from tierfs.app.recovery import inventory, ledgers
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options import settings
+from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.directory.metadata import parse_metadata
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.engine.frames.seek_table import FrameSize, read_sections, seek_table
 from tierfs.engine.journal import reader, replay, store_mark
 from tierfs.engine.journal.names import checkpoint_name, slot_name
 from tierfs.engine.ledger.messages import decode
@@ -39,6 +42,7 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.reading import compressed_objects
 from tierfs.reading.ledger_objects import metadata_beside
 from tierfs.tiering.adoption.plan import AdoptionPlan, plan_objects
 from tierfs.tiering.adoption.pravega import plan_pravega
@@ -166,7 +170,7 @@ def test_copies_of_entries(sound: Bucket) -> None:
 
 
 def test_damaged_packs_are_refused_or_read(sound: Bucket) -> None:
-    (name,) = sound.names("packs/")
+    (name,) = (name for name in sound.names("packs/") if not name.endswith(object_names.COMPRESSED))
     whole = sound.data(name)
     trailer = packs.parse_trailer(whole[-packs.TRAILER_BYTES :], len(whole), name)
     index = pb.PackIndex.FromString(whole[trailer.index.start : trailer.index.end])
@@ -190,6 +194,35 @@ def test_damaged_packs_are_refused_or_read(sound: Bucket) -> None:
 def _pack(payloads: bytes, index: bytes) -> bytes:
     checked = packs._TRAILER.pack(packs.MAGIC, 1, len(payloads), len(index), crc32c(index), 0)[: packs._CHECKED]
     return payloads + index + checked + crc32c(checked).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_damaged_compressed_objects_are_refused_or_read(sound: Bucket, kind: str) -> None:
+    name = next(name for name in sound.names(f"{kind}/") if name.endswith(object_names.COMPRESSED))
+    whole = sound.data(name)
+    (section,) = read_sections(lambda start, end: whole[start:end], len(whole), len(whole))
+    held, table = whole[: section.table_offset], whole[section.table_offset :]
+
+    def read(data: bytes) -> None:
+        storage = put(name, data)
+        if kind == "packs":
+            inventory.parsed_pack(storage, storage.stat(name))
+        compressed_objects.summed(storage, storage.stat(name))
+
+    read(whole)
+    for data in mutations(whole, 18, 150 * times()):
+        tried(partial(read, data), data)
+    for damaged in mutations(table, 19, 150 * times()):
+        tried(partial(read, held + damaged), damaged)
+    for damaged in mutations(held, 20, 150 * times()):
+        tried(partial(read, damaged + table), damaged)
+    chance = random.Random(21)
+    for _ in range(150 * times()):
+        stored = [size.stored_bytes for size in section.frames()]
+        forged = [FrameSize(size, chance.choice([0, 1, 1 << 16, 1 << 22, 1 << 27])) for size in stored]
+        with suppress(ValueError):  # of such sizes there is no frame
+            sizes = forged * chance.choice([1, 1, 2, 1000])
+            tried(partial(read, held + seek_table(sizes)), sizes[:9])
 
 
 def test_manifests_of_distributed_writes(sound: Bucket, tmp_path: Path) -> None:

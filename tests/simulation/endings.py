@@ -131,9 +131,9 @@ def _shifted(span: ByteRange, by: int) -> ByteRange:
 
 
 def _not_local(world: World, name: str) -> Iterator[ByteRange]:
-    """Yield the ranges that have left the disk; those of a batch, of others, and of an unpublished load never were."""
+    """Yield what has left the disk; that of a batch, of others, of an unpublished load or clone never was there."""
     layout = world.store.layout(name)
-    if layout.segment.id in world.loaded - world.promised.keys():
+    if layout.segment.id in (world.loaded | world.cloned) - world.promised.keys():
         return
     for gap in ranges.gaps(layout.segment.range, [placed.range for placed in layout.local]):
         for placed in layout.cold:

@@ -171,6 +171,8 @@ class World:
     """Segments that were unsealed once, or gone."""
     loaded: set[SegmentId] = field(default_factory=set)
     """Segments that came back by a dump."""
+    cloned: set[SegmentId] = field(default_factory=set)
+    """Segments that began with the files and objects of another."""
     unsure: set[int] = field(default_factory=set)
     """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
     _bytes: int = 0

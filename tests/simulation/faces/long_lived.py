@@ -201,6 +201,11 @@ class LongLived:
                 self._drop(opened)
                 return
             raise Wrong(f"{where}: {exc!r}") from exc
+        except OSError as exc:
+            if opened.segment_id in self._world.loaded:  # back by a dump, and shorter
+                self._drop(opened)
+                return
+            raise Wrong(f"{where}: {exc!r}") from exc
         known = opened.content.start <= start < len(opened.content.data)
         if data != content.data[start : start + len(data)] or (known and not data and start < end):
             raise Wrong(f"{where}: {len(data)} bytes, which are wrong or too few")

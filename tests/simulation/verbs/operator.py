@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
-from tests.simulation.world import NAMES, World, pick
+from tests.simulation.world import NAMES, World, listed, pick
 from tierfs.engine.metadata import policies
 from tierfs.engine.segments import clone as cloning
 from tierfs.engine.segments import trash
@@ -87,14 +87,20 @@ def _clone(world: World, chance: random.Random) -> Arguments:
     return {
         "name": pick(chance, [name for name in NAMES if name not in world.model.live]),
         "source": source,
-        "end": end,
+        "until": end,
     }
 
 
-@verb(3, _clone)
+def _note_clone(world: World) -> None:
+    segment = listed(world.store.metadata).get(world.done[-1].arguments["name"])
+    if segment is not None and segment.id not in world.ever:
+        world.cloned.add(segment.id)
+
+
+@verb(3, _clone, afterwards=_note_clone)
 def clone(world: World, arguments: Arguments) -> None:
     """Make a segment of the first bytes of another one; its writer goes on."""
-    name, source, end = arguments["name"], arguments["source"], arguments["end"]
+    name, source, end = arguments["name"], arguments["source"], arguments["until"]
     content = world.model.live.get(source)
     if content is None or name in world.model.live or not content.start <= end <= len(content.data):
         raise NothingToDo
