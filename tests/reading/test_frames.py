@@ -191,3 +191,39 @@ def test_places_of_an_object_that_was_deleted_are_not_lost(tmp_path: Path) -> No
             view = memoryview(bytearray(record.length))
             with pytest.raises(NotFound, match="was replaced or deleted"):
                 PlainBytes(StoreRows(store.metadata)).read_into(store.cold, record, 0, view, None, None)
+
+
+class Changing(Watched):
+    """Delivers the beginning of another version first, as a storage does that tries again."""
+
+    def __init__(self, other: bytes) -> None:
+        super().__init__()
+        self._other = other
+
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
+        progress = more.pop("progress", None)
+        half = len(buffer) // 2
+        buffer[:half] = self._other[offset : offset + half]
+        if progress is not None:
+            progress(half)
+        super().read_into(name, offset, buffer, progress=progress, **more)
+
+
+def test_without_an_etag_frames_of_one_version_are_unpacked() -> None:
+    parts = [random.Random(number).randbytes(9_000) for number in range(20)]
+    held, other = Frames(parts, {}, 10**6), Frames(parts[::-1], {}, 10**6)
+    storage = Changing(other.stored)
+    storage.put(NAME, BufferSource(held.stored))
+    view = memoryview(bytearray(len(held.plain)))
+    PlainBytes(held).read_into(storage, held.record, 0, view, None, None)
+    assert view == held.plain
+
+
+def test_frames_of_other_bytes_are_data_loss() -> None:
+    class Elsewhere(Frames):
+        def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
+            return super().frames(record, 0)
+
+    held = Elsewhere([b"a" * 100, b"b" * 100], {}, 100)
+    with pytest.raises(DataLoss, match="the frame of the byte at 100 is unknown"):
+        PlainBytes(held).read_into(stored(held), held.record, 100, memoryview(bytearray(5)), None, None)
