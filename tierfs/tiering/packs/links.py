@@ -64,8 +64,13 @@ class PackLinks:
         return TimedBytes(entry.length, self._txn.now_ms, self._txn.now_ms)
 
     def _note(self, entry: PackEntry, times: Iterable[TimedBytes]) -> None:
-        """Note the times of an entry's bytes; those before it that were left out get its first."""
+        """Note the times of an entry's bytes; those before it that were left out get its first.
+
+        Bytes that a second chunk has, a clone's, are noted once.
+        """
         left_out_bytes = entry.object_offset - self._timed_bytes
+        if left_out_bytes < 0:
+            return
         for each in times:
             self._times.append(replace(each, length_bytes=left_out_bytes + each.length_bytes))
             self._written_ms = max(self._written_ms, each.written_ms)

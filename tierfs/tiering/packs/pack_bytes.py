@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder
 from tierfs.base.options.policy import Policy
+from tierfs.base.words.types import Compression
 from tierfs.engine.chunkstore.protocol import BufferSource, Source
 from tierfs.tiering.compressed_source import compressed
 from tierfs.tiering.packs.format import PackIndex, index_and_trailer, index_frame
@@ -25,6 +26,8 @@ class PackBytes:
             parts = (data,)
         if self.compressed is None:
             data = b"".join([*parts, index_and_trailer(index, payload_bytes)])
+        self.kept_plain = self.compressed is None and policy.compression is Compression.AUTO
+        """Whether it is stored plain because compressing it saves too little."""
         self.source: Source = self.compressed or BufferSource(data)
         """The stored bytes."""
         self.grid = GridBuilder()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tierfs.base.bytes.byte_times import TimedBytes
@@ -20,7 +20,7 @@ from tierfs.base.bytes.parallel import Allowance
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
-from tierfs.base.words.types import MAX_PACK_ENTRIES, DirectoryId, ObjectId, SegmentId
+from tierfs.base.words.types import MAX_PACK_ENTRIES, Compression, DirectoryId, ObjectId, SegmentId
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import directories, tables
@@ -210,6 +210,7 @@ class PackRecipe(objects.Recipe[Packed]):
         index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
         payload_bytes, policy = source.length_bytes, pack_policy.of_pack(part.policy for part in parts)
         self.compressed = self._sent = compressed(source, policy, index_frame(index, payload_bytes))
+        self._kept_plain = self._sent is None and policy.compression is Compression.AUTO
         if self._sent is None:
             source.add_tail(index_and_trailer(index, payload_bytes))
         self.crc32c = source.crc32c()
@@ -249,6 +250,9 @@ class PackRecipe(objects.Recipe[Packed]):
             objects.abandon_intent(self._metadata, made.intents[0])
         return done
 
+    def _record(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
+        return replace(made.record(txn, self._object_id), kept_plain=self._kept_plain)
+
     def _link_one(self, made: Made, pair: tuple[_PackPart, PackEntry], *, first: bool) -> Packed:
         try:
             return self._link_some(made, [pair], first=first)
@@ -262,7 +266,7 @@ class PackRecipe(objects.Recipe[Packed]):
             pack = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
             unmoved = list(_unmoved(txn, batch)) if first or pack is not None else []
             if unmoved:
-                _link_batch(txn, pack or made.record(txn, self._object_id), unmoved)
+                _link_batch(txn, pack or self._record(txn, made), unmoved)
         linked = tuple(part.action.segment_id for part in unmoved)
         unmoved_ids = set(linked)
         moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in unmoved_ids)

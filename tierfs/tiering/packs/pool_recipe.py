@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tierfs.base.bytes import ranges
@@ -123,7 +124,7 @@ class PoolRecipe(objects.Recipe[None]):
         entries = [self._entries[pending] for pending in changed if pending in self._entries]
         if not entries:
             raise ChunksMoved("no append of the pool could be committed")
-        pack = self._made.record(txn, self._object_id)
+        pack = replace(self._made.record(txn, self._object_id), kept_plain=self._bytes.kept_plain)
         for some in ranges.groups(entries, lambda _: 0, 0, changes.PACKED_PER_CHANGE):
             links = PackLinks(txn, txn.get(OBJECTS, tables.u64(self._object_id)) or pack)
             for entry in sorted(some, key=lambda entry: entry.object_offset):

@@ -1,27 +1,31 @@
-"""Repack: move the live chunks of a mostly dead pack to a new one, and drop the old one.
+"""Repack: move chunks of a pack to a new one: the live ones of a mostly dead pack, or plain ones to be compressed.
 
 A walk over the objects, in small steps, finds such packs; the pack's own index names the segments to look at. Crash
 order as in packing.py; the new chunks replace the old ones, whose object becomes garbage due after the grace period and
 not before the journal names the new one. A pack stays if chunks point at it that its index does not lead to (a concat
 moved them).
+
+Plain chunks to be compressed are named by the caller, who met them in their segments (plain_packs.py). Chunks of the
+same bytes, those of clones, share them in the new pack, too. The old pack stays for the chunks that were not named.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 
-from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes import ranges
+from tierfs.base.bytes.checksum import Buffer, crc32c
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError
-from tierfs.base.words.types import ChunkState, ObjectId, SegmentId, Tier
+from tierfs.base.words.types import MAX_PACK_ENTRIES, MIB, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.metadata import chains, chunk_times, directories, tables
+from tierfs.engine.metadata import chains, changes, chunk_times, directories, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.policies import PolicyCache
@@ -33,6 +37,7 @@ from tierfs.reading.fetch.checked_blocks import BlockDiffers
 from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects
+from tierfs.tiering.consolidate_plan import asks_to_compress
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import pack_policy
 from tierfs.tiering.packs.format import PACKS_PREFIX, PackEntry, PackIndex, pack_name, read_index
@@ -43,7 +48,29 @@ from tierfs.tiering.packs.pack_bytes import PackBytes
 _ROWS = 2000
 
 # Chunks per transaction, as in packing.py.
-_BATCH = 200
+BATCH = 200
+
+# Plain bytes of a new pack that are in memory together, three times. Of a larger pack several are made (a guess).
+MOST_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Repacked:
+    """Result of moving chunks of a pack."""
+
+    chunks: int = 0
+    segments: int = 0
+    plain_bytes: int = 0
+    """Plain bytes of the new packs."""
+    stored_bytes: int = 0
+    packs: int = 0
+    """New packs."""
+    kept_plain_bytes: int = 0
+    """Bytes that stay where they are, as compressing them saves too little."""
+
+    def plus(self, other: Repacked) -> Repacked:
+        """Return the sum of both."""
+        return Repacked(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +81,11 @@ class _Live:
     path: str
     policy: Policy
     chunk: ChunkRecord
+
+    @property
+    def held(self) -> ByteRange:
+        """The bytes of the pack that it has."""
+        return ByteRange(self.chunk.object_offset, self.chunk.object_offset + self.chunk.length)
 
 
 class Repack:
@@ -112,17 +144,77 @@ class Repack:
         if len(live) != pack.references or 100 * (pack.length - size) < self._dead_percent * pack.length:
             return 0
         for group in pack_policy.by_compression(live, lambda each: each.policy):
-            self._move(pack, group)
+            parts = [self._read(pack, each) for each in group]
+            with self._recipe(pack, group, parts, frees=True) as recipe:
+                objects.make(self._metadata, self._cold, recipe)
         return size
 
-    def _move(self, pack: ObjectRecord, live: Sequence[_Live]) -> None:
-        """Move chunks of a pack to a new one."""
-        parts = [self._read(pack, each) for each in live]
+    def compress(self, pack_id: ObjectId, chunks: Iterable[tuple[SegmentId, int]]) -> Repacked:
+        """Move chunks of a plain pack, named by segment and start, to compressed ones, where their policies ask for it.
+
+        Under `auto` they stay if that saves too little, and the pack's record notes it. Idempotent. Raises as `run`.
+        """
+        with self._one_at_a_time:
+            self._cold.require_ours()
+            pack, live = self._named(pack_id, chunks)
+            done = Repacked()
+            for group in ranges.groups(live, lambda each: each.chunk.length, MOST_BYTES, MAX_PACK_ENTRIES):
+                assert pack is not None
+                done = done.plus(self._compress(pack, group, frees=len(live) == pack.references))
+            return done
+
+    def _compress(self, pack: ObjectRecord, live: Sequence[_Live], *, frees: bool) -> Repacked:
+        with self._recipe(pack, live, list(self._plain(pack, live)), frees=frees) as recipe:
+            if recipe.compressed is not None:
+                return objects.make(self._metadata, self._cold, recipe)
+        with self._metadata.write() as txn:
+            record = txn.get(OBJECTS, tables.u64(pack.id))
+            if record is not None:
+                changes.put(txn, OBJECTS, replace(record, kept_plain=True))
+        return Repacked(kept_plain_bytes=recipe.payload_bytes)
+
+    def _named(
+        self, pack_id: ObjectId, chunks: Iterable[tuple[SegmentId, int]]
+    ) -> tuple[ObjectRecord | None, list[_Live]]:
+        """Return a pack with those of these chunks that its segments want compressed now, by their bytes in it."""
+        live: list[_Live] = []
+        cache, pack = PolicyCache(), None
+        for batch in ranges.groups(chunks, lambda _: 0, 0, BATCH):
+            with self._metadata.read() as txn:
+                pack = txn.get(OBJECTS, tables.u64(pack_id))
+                if pack is None or pack.location_id != self._cold.location_id:
+                    return None, []
+                for segment_id, start in batch:
+                    segment = directories.segment(txn, segment_id)
+                    chunk = txn.get(CHUNKS, tables.chunk(segment_id, Tier.COLD, start))
+                    if segment is None or chunk is None or chunk.object_id != pack_id or not _is_good(chunk):
+                        continue
+                    policy = cache.of(txn, segment).values
+                    path = directories.path_of(txn, segment.parent_id, segment.name)
+                    if asks_to_compress(policy, pack) and not names.is_removed(path):
+                        live.append(_Live(segment_id, path, policy, chunk))
+        return pack, sorted(live, key=lambda each: (each.held, each.segment_id))
+
+    def _plain(self, pack: ObjectRecord, live: Sequence[_Live]) -> Iterator[Buffer]:
+        """Yield the bytes of chunks that are in the order of their bytes, proved; neighbours are read together."""
+        for run in ranges.runs(live, lambda run, each: run[-1].held.end >= each.held.start):
+            span = ByteRange(run[0].held.start, max(each.held.end for each in run))
+            try:
+                data = self._reader.read(pack, span, self._reader.grid(pack, span), None)
+            except BlockDiffers:  # perhaps of a dead neighbour: each chunk by itself, which accuses one that is damaged
+                yield from (self._read(pack, each) for each in run)
+            else:
+                yield from (each.held.of(data, span.start) for each in run)
+
+    @contextmanager
+    def _recipe(
+        self, pack: ObjectRecord, live: Sequence[_Live], parts: Sequence[Buffer], *, frees: bool
+    ) -> Iterator[RepackRecipe]:
         with self._metadata.read() as txn:
             store = txn.store
         grace_ms = self._settings.grace_s * 1000
-        with closing(RepackRecipe(self._metadata, store, pack, live, parts, grace_ms)) as recipe:
-            objects.make(self._metadata, self._cold, recipe)
+        with closing(RepackRecipe(self._metadata, store, pack, live, parts, grace_ms, frees=frees)) as recipe:
+            yield recipe
 
     @property
     def _dead_percent(self) -> int:
@@ -143,9 +235,9 @@ class Repack:
         """Return the chunks that the index leads to, each once; without those of segments that are being removed."""
         live: dict[tuple[SegmentId, int], _Live] = {}
         cache = PolicyCache()
-        for at in range(0, len(index.entries), _BATCH):
+        for at in range(0, len(index.entries), BATCH):
             with self._metadata.read() as txn:
-                for entry in index.entries[at : at + _BATCH]:
+                for entry in index.entries[at : at + BATCH]:
                     segment = directories.segment(txn, entry.segment_id)
                     if segment is None:
                         continue
@@ -169,10 +261,8 @@ class Repack:
             raise
 
 
-class RepackRecipe(objects.Recipe[None]):
-    """Recipe for the pack that replaces a mostly dead one. Close it."""
-
-    frees = True
+class RepackRecipe(objects.Recipe[Repacked]):
+    """Recipe for the pack that replaces chunks of another one. Close it."""
 
     def __init__(
         self,
@@ -180,20 +270,26 @@ class RepackRecipe(objects.Recipe[None]):
         store: StoreRecord,
         old: ObjectRecord,
         live: Sequence[_Live],
-        parts: Sequence[bytes],
+        parts: Sequence[Buffer],
         grace_ms: int,
+        *,
+        frees: bool,
     ) -> None:
-        """Begin an attempt. `parts`: the bytes of the live chunks."""
+        """Begin an attempt. `parts`: the bytes of the live chunks. `frees`: see Recipe."""
         super().__init__(0)
+        self.frees = frees
         self._metadata = metadata
         self._store = store
         self._old = old
-        self._live = live
         self._grace_ms = grace_ms
-        self._entries = tuple(_entries(live, parts))
+        placed = _placed(live, parts)
+        self._pairs = [(each, entry) for each, entry, _ in placed]
         self._object_id = ObjectId(0)
-        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), self._entries)
-        self._bytes = PackBytes(parts, index, pack_policy.of_pack(each.policy for each in live))
+        own = [(entry, part) for _, entry, part in placed if part is not None]
+        entries = tuple(entry for entry, _ in own)
+        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
+        self._bytes = PackBytes([part for _, part in own], index, pack_policy.of_pack(each.policy for each in live))
+        self.payload_bytes = sum(entry.length for entry in entries)
         self.compressed, self.crc32c = self._bytes.compressed, self._bytes.crc32c
 
     def close(self) -> None:
@@ -201,7 +297,7 @@ class RepackRecipe(objects.Recipe[None]):
         self._bytes.close()
 
     def describe(self, txn: WriteTransaction) -> Description:
-        """See Recipe.describe. Moved chunks are left out when the pack is linked."""
+        """See Recipe.describe. Repacked chunks are left out when the pack is linked."""
         self._object_id = ObjectId(txn.allocate_id())
         epoch, is_compressed = self._store.store_epoch, self.compressed is not None
         name = pack_name(self._object_id, epoch, self.attempt, self.crc32c, is_compressed=is_compressed)
@@ -215,23 +311,36 @@ class RepackRecipe(objects.Recipe[None]):
         """Return the checksums of what was sent; the server checked what arrived."""
         return self._bytes.grid.grid()
 
-    def link(self, made: Made) -> None:
+    def link(self, made: Made) -> Repacked:
         """Link in commits of bounded size; chunks that moved meanwhile stay where they are."""
-        pairs = list(zip(self._live, self._entries, strict=True))
-        for at in range(0, len(pairs), _BATCH):
+        linked: list[_Live] = []
+        for batch in ranges.groups(self._pairs, lambda _: 0, 0, BATCH):
             with self._metadata.write() as txn:
-                unmoved = [(live, entry) for live, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, live)]
-                pack = txn.get(OBJECTS, tables.u64(self._object_id)) if at else self._first(txn, made)
-                if pack is None or not unmoved:
-                    raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
-                self._swap(txn, pack, unmoved)
+                unmoved = [(live, entry) for live, entry in batch if _is_unmoved(txn, live)]
+                if not unmoved:
+                    continue
+                pack = txn.get(OBJECTS, tables.u64(self._object_id)) if linked else self._first(txn, made)
+                if pack is None:
+                    break  # all that was linked to it is gone by now, and it with them
+                self.link_batch(txn, pack, unmoved)
+                linked += [live for live, _ in unmoved]
+        if not linked:
+            raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
+        segments = {live.segment_id for live in linked}
+        return Repacked(len(linked), len(segments), self.payload_bytes, made.stored.length_bytes, 1)
 
     def _first(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
         """Return the pack's record, with the times of the old one: copying does not make its bytes new."""
         record = made.record(txn, self._object_id)
-        return replace(record, created_ms=self._old.created_ms, written_ms=self._old.written_by_ms)
+        return replace(
+            record,
+            created_ms=self._old.created_ms,
+            written_ms=self._old.written_by_ms,
+            kept_plain=self._bytes.kept_plain,
+        )
 
-    def _swap(self, txn: WriteTransaction, pack: ObjectRecord, unmoved: Sequence[tuple[_Live, PackEntry]]) -> None:
+    def link_batch(self, txn: WriteTransaction, pack: ObjectRecord, unmoved: Sequence[tuple[_Live, PackEntry]]) -> None:
+        """Link chunks to the new pack instead of the old one."""
         links, sequence = PackLinks(txn, pack), txn.store.next_outbox
         due_ms = txn.now_ms + self._grace_ms
         for live, entry in unmoved:
@@ -254,8 +363,18 @@ def _is_unmoved(txn: ReadTransaction, live: _Live) -> bool:
     return current is not None and replace(current, next=0, stored=b"") == replace(live.chunk, next=0, stored=b"")
 
 
-def _entries(live: Sequence[_Live], parts: Sequence[bytes]) -> Iterator[PackEntry]:
+def _placed(live: Sequence[_Live], parts: Sequence[Buffer]) -> list[tuple[_Live, PackEntry, Buffer | None]]:
+    """Return each chunk with its place in the new pack and its bytes; None for those that a chunk before it has."""
+    placed: list[tuple[_Live, PackEntry, Buffer | None]] = []
+    known: dict[ByteRange, PackEntry] = {}
     at = 0
-    for each, data in zip(live, parts, strict=True):
-        yield PackEntry(each.segment_id, each.path, each.chunk.start_offset, len(data), at, crc32c(data))
-        at += len(data)
+    for each, part in zip(live, parts, strict=True):
+        start, same = each.chunk.start_offset, known.get(each.held)
+        if same is not None:
+            placed.append((each, replace(same, segment_id=each.segment_id, path=each.path, start_offset=start), None))
+            continue
+        entry = PackEntry(each.segment_id, each.path, start, len(part), at, crc32c(part))
+        known[each.held] = entry
+        placed.append((each, entry, part))
+        at += len(part)
+    return placed

@@ -39,6 +39,7 @@ def uncompressed(txn: ReadTransaction, most_rows: int = MOST_ROWS) -> Uncompress
     if not _any_asks(txn):
         return Uncompressed()
     left, cache, segments, size_bytes = most_rows, PolicyCache(), 0, 0
+    in_packs: set[tuple[ObjectId, int, int]] = set()
     for _, data in txn.scan_raw(SEGMENTS.name):
         if left <= 0:
             break
@@ -47,7 +48,7 @@ def uncompressed(txn: ReadTransaction, most_rows: int = MOST_ROWS) -> Uncompress
         if row is None or not row.cold.count:
             continue
         try:
-            looked, plain_bytes = _of_segment(txn, SegmentId(row.id), cache, left)
+            looked, plain_bytes = _of_segment(txn, SegmentId(row.id), cache, left, in_packs)
         except (TierfsError, ValueError):
             continue
         left -= looked
@@ -63,8 +64,17 @@ def _any_asks(txn: ReadTransaction) -> bool:
     )
 
 
-def _of_segment(txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache, most_chunks: int) -> tuple[int, int]:
-    """Return the number of chunks that were looked at, and the bytes among them."""
+def _of_segment(
+    txn: ReadTransaction,
+    segment_id: SegmentId,
+    cache: PolicyCache,
+    most_chunks: int,
+    in_packs: set[tuple[ObjectId, int, int]],
+) -> tuple[int, int]:
+    """Return the number of chunks that were looked at, and the bytes among them.
+
+    `in_packs` has the chunks of packs that were counted, by object, offset and length; clones share these bytes.
+    """
     from tierfs.tiering.consolidate_plan import asks_to_compress  # most stores have no such policy
 
     segment = directories.living_segment(txn, segment_id)
@@ -84,6 +94,11 @@ def _of_segment(txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache,
         record = held[chunk.object_id] = chains.object_of(txn, chunk)
         references[record.id] += 1
         if chunk.state is ChunkState.GOOD and record.location_id == location_id and asks_to_compress(wanted, record):
-            sizes[record.id] += chunk.range.intersect(segment.range).length_bytes
-    own = (size for number, size in sizes.items() if held[number].references == references[number])
-    return looked, sum(own)
+            place = record.id, chunk.object_offset, chunk.length
+            if place not in in_packs:
+                sizes[record.id] += chunk.range.intersect(segment.range).length_bytes
+            if record.packed:
+                in_packs.add(place)
+    return looked, sum(
+        size for number, size in sizes.items() if held[number].packed or held[number].references == references[number]
+    )

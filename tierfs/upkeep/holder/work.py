@@ -43,6 +43,7 @@ from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import LocalBytes, OffloadReport, Upload
 from tierfs.tiering.packs.packing import Packed, PackOffload
+from tierfs.tiering.packs.plain_packs import PackCompression
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.part import Ends, MovedPart
 from tierfs.tiering.policy import EvictAction, missing_bytes
@@ -182,15 +183,19 @@ class ColdWork(LocalWork):
     def _consolidate(self, path: str, *, dry_run: bool, compress: bool, report: OnProgress) -> CompressReport:
         if not dry_run:
             self.publisher.require_ownership()
-        pages = directories.pages(self.metadata.read, path)
-        run = Consolidation(
-            self.metadata, self.consolidator, self.cold.location_id, self.settings, report, compress=compress
-        )
+        pages = partial(directories.pages, self.metadata.read, path)
+        settings, location_id = self.settings, self.cold.location_id
+        run = Consolidation(self.metadata, self.consolidator, location_id, settings, report, compress=compress)
+        packs = PackCompression(self.metadata, self.repacker, location_id, settings, report)
         if dry_run:
-            return run.would_do(pages)
+            planned = run.would_do(pages())
+            return packs.would_do(pages(), planned) if compress else planned
         attempts, done = Attempts(), CompressReport()
         with attempts.step():
-            done = run.run(pages, partial(self.publish, report))
+            done = run.run(pages(), partial(self.publish, report))
+        if compress:
+            with attempts.step():
+                done = packs.run(pages(), self.publish, attempts, done)
         report(doing("looking for packs that are mostly dead"))
         with attempts.step():
             self._repack(attempts, report)

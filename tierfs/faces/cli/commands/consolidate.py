@@ -29,7 +29,8 @@ def consolidate(session: Session, store: Store, name: str, dry_run: bool, compre
     stay readable. The policy object_bytes sets the size of objects.
 
     With --compress, plain objects of segments whose policy compression is auto or zstd are downloaded, compressed and
-    uploaded again, also those that are large. Ledgers, adopted objects, and objects that a clone shares stay plain.
+    uploaded again, also those that are large, and those in packs. Ledgers, adopted objects, and large objects that a
+    clone shares stay plain.
     """
     from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport
     from tierfs.upkeep.holder.verbs import COMPRESS, CONSOLIDATE, DRY_RUN, flags
