@@ -37,8 +37,8 @@ _SIZE_BYTES = 512 * MIB
 _REPETITIONS = 5
 _DOCS = Path(__file__).parents[3] / "docs"
 _POLICIES = (OFF, ZSTD, AUTO)
-_COPIES = 2
-"""Of a file in the server at a time, for offload: what one subject uploads, and what it left to be deleted."""
+_COPIES = 8
+"""Of a file in the server, for offload: it deletes late what subjects left, and a full one does not answer."""
 
 
 @dataclass(frozen=True)
