@@ -18,9 +18,10 @@ from tierfs.app.store import open_store
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.types import MIB, LocationId, ReadPriority
 from tierfs.engine.metadata.records import LocationRecord
-from tierfs.faces.admin.offloads import OffloadRun, OffloadRunState
+from tierfs.faces.admin.offloads import OffloadRun
 from tierfs.faces.admin.pulsar import offload_policies, topics
 from tierfs.faces.admin.pulsar.offload_policies import OffloadPlace
+from tierfs.faces.admin.verb_runs import RunState
 
 S3 = OffloadPlace.of(LocationRecord(id=LocationId(1), url="s3://b/p", endpoint_url="http://h:1", region="r"), 64 * MIB)
 S3_WITHOUT_REGION = OffloadPlace.of(LocationRecord(id=LocationId(1), url="s3://b"), MIB)
@@ -240,18 +241,18 @@ def test_a_store_without_a_cold_tier_says_so(tmp_path: Path) -> None:
 
 
 def test_a_status_says_the_first_message_that_is_not_offloaded_or_why_it_failed() -> None:
-    done = OffloadRun("a/n/t", OffloadRunState.DONE, result={"first_unoffloaded": "42:0"})
+    done = OffloadRun("a/n/t", RunState.DONE, result={"first_unoffloaded": "42:0"})
     assert topics.offload_status(done) == {
         "status": "SUCCESS",
         "lastError": "",
         "firstUnoffloadedMessage": {"ledgerId": 42, "entryId": 0, "partitionIndex": -1},
     }
-    failed = OffloadRun("a/n/t", OffloadRunState.FAILED, error=NotFound("it is gone", remedy="look again"))
+    failed = OffloadRun("a/n/t", RunState.FAILED, error=NotFound("it is gone", remedy="look again"))
     assert (topics.offload_status(failed)["status"], topics.offload_status(failed)["lastError"]) == (
         "ERROR",
         "it is gone; look again",
     )
-    assert topics.offload_status(OffloadRun("a/n/t", OffloadRunState.RUNNING))["status"] == "RUNNING"
+    assert topics.offload_status(OffloadRun("a/n/t", RunState.RUNNING))["status"] == "RUNNING"
 
 
 def test_a_tenant_is_one_directory(path: Path) -> None:

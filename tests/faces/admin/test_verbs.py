@@ -129,6 +129,25 @@ def test_an_offload_that_fails_says_why(served: Served, path: Path) -> None:
     (path.parent / "away").rename(path.parent / "cold")
 
 
+def test_a_consolidation_compresses_and_has_a_status(served: Served) -> None:
+    assert served.ask("GET", "/v1/consolidate/d").json["state"] == "not run"
+    for _ in range(2):
+        served.ask("POST", "/v1/append/d/s", b"a line of a log\n" * 1000)
+        served.ask("POST", "/v1/offload/d")
+        assert eventually(lambda: served.ask("GET", "/v1/offload/d").json["state"] == "done")
+    served.ask("PATCH", "/v1/policy/d", b'{"compression": "auto"}')
+    for compress in ("", "?compress"):
+        begun = served.ask("POST", f"/v1/consolidate/d{compress}")
+        assert (begun.status, begun.json["compress"]) == (202, bool(compress))
+        assert eventually(lambda: served.ask("GET", "/v1/consolidate/d").json["state"] == "done")
+        result = served.ask("GET", "/v1/consolidate/d").json["result"]
+        assert ("stored_bytes" in result) is bool(compress)
+    served.ask("PATCH", "/v1/policy/d", b'{"compression": "off"}')
+    assert served.ask("GET", "/v1/info/d/s").json["tiers"]["cold"]["chunks"] == 1
+    assert served.ask("GET", "/v1/bytes/d/s").body == b"a line of a log\n" * 2000
+    assert served.ask("POST", "/v1/consolidate/d?compress=perhaps").status == 400
+
+
 def test_an_offload_to_a_position(served: Served) -> None:
     for number in (1, 2):
         tierfs("ledger", "create", "t", "--id", number, store=served.path)
@@ -166,6 +185,7 @@ REFUSED = [
     ("POST", "/v1/rm/", 400, "InvalidRequest"),
     ("POST", "/v1/rm/none", 404, "NotFound"),
     ("POST", "/v1/offload/none", 404, "NotFound"),
+    ("POST", "/v1/consolidate/none", 404, "NotFound"),
     ("GET", "/v1/bytes/s?read_priority=none", 400, "InvalidRequest"),
     ("GET", "/v1/ls/d?limit=1001", 400, "InvalidRequest"),
 ]

@@ -30,6 +30,7 @@ from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
+from tierfs.faces.admin.consolidations import Consolidations
 from tierfs.faces.admin.dashboard.pages import Dashboard
 from tierfs.faces.admin.dashboard.sessions import LoginSessions
 from tierfs.faces.admin.dashboard.views import Views
@@ -89,8 +90,9 @@ async def serve(
     settings = store.settings.admin
     with _held(store.paths, store.clock), Store(connection) as face:
         appends, offloads = Appends(store, settings.writer_idle_s), Offloads(store)
+        consolidations = Consolidations(store)
         bodies = Bodies(settings.bodies_bytes, settings.body_bytes)
-        resources = Resources(face, store, appends, offloads, bodies)
+        resources = Resources(face, store, appends, offloads, consolidations, bodies)
         for_pulsar = PulsarResources(store, offloads, bodies, resources.in_thread)
         dashboard = Dashboard(Views(store, offloads), bodies)
         senders = SenderTokens()
@@ -109,6 +111,7 @@ async def serve(
         finally:
             await appends.close()
             await asyncio.to_thread(offloads.close)
+            await asyncio.to_thread(consolidations.close)
 
 
 def _reload(store: app.Store, senders: SenderTokens) -> None:

@@ -82,16 +82,20 @@ def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "required": sorted(properties), "properties": properties}
 
 
-_OFFLOAD = _object(
-    path=_STRING,
-    state={"type": "string", "enum": ["not run", "running", "done", "failed"]},
-    before=_OR_NULL,
-    begun=_OR_NULL,
-    ended=_OR_NULL,
-    progress={"type": ["object", "null"]},
-    result={"type": ["object", "null"]},
-    error={"type": ["object", "null"]},
-)
+def _run(**options: Any) -> dict[str, Any]:
+    return _object(
+        path=_STRING,
+        state={"type": "string", "enum": ["not run", "running", "done", "failed"]},
+        begun=_OR_NULL,
+        ended=_OR_NULL,
+        progress={"type": ["object", "null"]},
+        result={"type": ["object", "null"]},
+        error={"type": ["object", "null"]},
+        **options,
+    )
+
+
+_OFFLOAD, _CONSOLIDATION = _run(before=_OR_NULL), _run(compress=_FLAG)
 
 _FOLLOWED = _object(path=_STRING, streams=_OBJECTS, sources=_OBJECTS, next=_OR_NULL)
 
@@ -128,6 +132,8 @@ _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "make_directory": ({}, 201, _object(path=_STRING)),
     "offload": ({"before": _STRING}, 202, _OFFLOAD),
     "offload_status": ({}, 200, _OFFLOAD),
+    "consolidate": ({"compress": _FLAG}, 202, _CONSOLIDATION),
+    "consolidate_status": ({}, 200, _CONSOLIDATION),
     "policy": ({}, 200, _POLICIES),
     "set_policy": ({}, 200, _POLICIES),
     "status": ({}, 200, {"type": "object"}),

@@ -25,6 +25,7 @@ from tierfs.engine.segments import stat
 from tierfs.faces.admin.answers import answer, flag, idempotency_key, name_after, number, only, parameter
 from tierfs.faces.admin.appends import Appends
 from tierfs.faces.admin.bodies import Bodies
+from tierfs.faces.admin.consolidations import Consolidations
 from tierfs.faces.admin.following import Following
 from tierfs.faces.admin.offloads import Offloads
 from tierfs.faces.admin.reads import read_segment
@@ -52,11 +53,20 @@ _SMALL_BYTES = 64 * 1024
 class Resources:
     """The handlers of one open store. Each takes a request and answers it, or raises the error that is the answer."""
 
-    def __init__(self, face: Store, store: app.Store, appends: Appends, offloads: Offloads, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        face: Store,
+        store: app.Store,
+        appends: Appends,
+        offloads: Offloads,
+        consolidations: Consolidations,
+        bodies: Bodies,
+    ) -> None:
         self._face = face
         self._store = store
         self._appends = appends
         self._offloads = offloads
+        self._consolidations = consolidations
         self._bodies = bodies
         self._following = Following(store, appends)
         self._threads = CapacityLimiter(_THREADS)
@@ -242,6 +252,17 @@ class Resources:
         """Get the status of the last offload of this path."""
         only(request)
         return answer(self._offloads.of(_name(request)).as_data())
+
+    async def consolidate(self, request: Request) -> Response:
+        """Start to join small neighbouring cold objects of each segment, and perhaps to compress plain ones."""
+        only(request, "compress")
+        begin = partial(self._consolidations.begin, _name(request), compress=flag(request, "compress"))
+        return answer((await self.in_thread(begin)).as_data(), 202)
+
+    async def consolidate_status(self, request: Request) -> Response:
+        """Get the status of the last consolidation of this path."""
+        only(request)
+        return answer(self._consolidations.of(_name(request)).as_data())
 
     async def policy(self, request: Request) -> Response:
         """Get the policies in force at a path, with the origin of each."""

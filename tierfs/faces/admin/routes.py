@@ -59,6 +59,8 @@ OPERATIONS = (
     Operation("POST", f"/{VERSION}/mkdir/{{name}}", "make_directory"),
     Operation("POST", f"/{VERSION}/offload/{{name}}", "offload"),
     Operation("GET", f"/{VERSION}/offload/{{name}}", "offload_status"),
+    Operation("POST", f"/{VERSION}/consolidate/{{name}}", "consolidate"),
+    Operation("GET", f"/{VERSION}/consolidate/{{name}}", "consolidate_status"),
     Operation("GET", f"/{VERSION}/policy/{{name}}", "policy"),
     Operation("PATCH", f"/{VERSION}/policy/{{name}}", "set_policy"),
     Operation("GET", f"/{VERSION}/status", "status"),

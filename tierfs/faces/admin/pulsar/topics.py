@@ -15,13 +15,14 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments import positions, pulsar_info
 from tierfs.engine.segments.positions import EARLIEST, Position
-from tierfs.faces.admin.offloads import OffloadRun, OffloadRunState
+from tierfs.faces.admin.offloads import OffloadRun
+from tierfs.faces.admin.verb_runs import RunState
 
 _STATUS = {
-    OffloadRunState.NOT_RUN: "NOT_RUN",
-    OffloadRunState.RUNNING: "RUNNING",
-    OffloadRunState.DONE: "SUCCESS",
-    OffloadRunState.FAILED: "ERROR",
+    RunState.NOT_RUN: "NOT_RUN",
+    RunState.RUNNING: "RUNNING",
+    RunState.DONE: "SUCCESS",
+    RunState.FAILED: "ERROR",
 }
 
 # A broker's PersistentTopic answers so for a topic that was never compacted.
