@@ -48,9 +48,16 @@ with ThreadPoolExecutor(len(paths)) as pool:
 """One thread for each segment; prints the digests."""
 
 
-def content(number: int) -> bytes:
+LETTERS = bytes(ord("a") + byte % 16 for byte in range(256))
+
+STORED = ("plain", "text", "random")
+"""Forms of the cold objects: as they are, compressed to a half, and compressed though they do not shrink."""
+
+
+def content(number: int, form: str) -> bytes:
     """Bytes of the segment of a reader."""
-    return reference(number, number + SIZE)
+    data = reference(number, number + SIZE)
+    return data.translate(LETTERS) if form == "text" else data
 
 
 @contextmanager
@@ -70,24 +77,54 @@ def run(group: ControlGroup, *words: object) -> str:
     return subprocess.run(group.command(*words), check=True, stdout=subprocess.PIPE, text=True, timeout=END_S).stdout
 
 
-@pytest.fixture(scope="module")
-def store(versity_server: VersityServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a cold segment for each reader: more bytes than the largest budget."""
-    endpoint, path = versity_server.endpoint, tmp_path_factory.mktemp("limited") / "store"
-    init_store(path, Place.parsed(f"s3://{endpoint.create_bucket()}/p", Server(endpoint.endpoint_url)))
+def filled(server: VersityServer, path: Path, form: str) -> Path:
+    """Return a store with a local segment for each reader: more bytes than the largest budget."""
+    endpoint, policy = server.endpoint, {"compression": "off" if form == "plain" else "zstd"}
+    place = Place.parsed(f"s3://{endpoint.create_bucket()}/p", Server(endpoint.endpoint_url))
+    init_store(path, place, root_policies=policy)
     with app.open_store(path) as opened:
         for number in range(READERS):
-            append(opened, f"s{number:02}", content(number), seal=True)
-        verbs.offload(opened)
-        verbs.evict(opened)
+            append(opened, f"s{number:02}", content(number, form), seal=True)
     return path
 
 
-@pytest.mark.parametrize("limit_mib", [256, pytest.param(512, marks=pytest.mark.whole), 1024])
-def test_64_readers_get_every_byte_within_the_memory_limit(store: Path, tmp_path: Path, limit_mib: int) -> None:
-    expected = [hashlib.sha256(content(number)).hexdigest() for number in range(READERS)]
+@pytest.fixture(scope="module")
+def stores(versity_server: VersityServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Stores whose bytes are cold, by their form."""
+    made: dict[str, Path] = {}
+    for form in STORED:
+        made[form] = filled(versity_server, tmp_path_factory.mktemp("limited") / "store", form)
+        with app.open_store(made[form]) as opened:
+            verbs.offload(opened)
+            verbs.evict(opened)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("form", "limit_mib"),
+    [
+        ("plain", 256),
+        pytest.param("plain", 512, marks=pytest.mark.whole),
+        ("text", 512),
+        ("random", 512),
+        ("plain", 1024),
+    ],
+)
+def test_64_readers_get_every_byte_within_the_memory_limit(
+    stores: dict[str, Path], tmp_path: Path, form: str, limit_mib: int
+) -> None:
+    store, expected = stores[form], [hashlib.sha256(content(number, form)).hexdigest() for number in range(READERS)]
     with limited_to(limit_mib * MIB) as group, mounted(store, tmp_path / "mnt", group) as mnt:
         reading = run(group, sys.executable, "-c", READ_ALL, mnt)
         assert json.loads(reading) == expected
         assert group.killed() == 0
         print(f"at most {group.peak_bytes() // MIB} of {limit_mib} MiB")
+
+
+@pytest.mark.parametrize("form", STORED)
+def test_an_offload_stays_within_the_memory_limit(versity_server: VersityServer, tmp_path: Path, form: str) -> None:
+    store = filled(versity_server, tmp_path / "store", form)
+    with limited_to(256 * MIB) as group:
+        run(group, sys.executable, "-P", "-m", "tierfs", "--store", store, "offload")
+        assert group.killed() == 0
+        print(f"at most {group.peak_bytes() // MIB} MiB")

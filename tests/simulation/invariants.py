@@ -19,7 +19,7 @@ from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.words.errors import StorageFull
 from tierfs.base.words.types import ByteRange, ChunkState, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles, DiskBytes
-from tierfs.engine.metadata import chains
+from tierfs.engine.metadata import chains, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import CHUNKS
@@ -145,14 +145,15 @@ def an_accusation_needs_proof(world: World) -> None:
     """A copy is called suspect only if it was harmed."""
     block = world.knobs.constants["CRC_BLOCK_BYTES"]
     with world.store.metadata.read() as txn:
-        for _, chunk in txn.scan(CHUNKS):
+        for key, chunk in txn.scan(CHUNKS):
             if chunk.state is ChunkState.GOOD or not chunk.object_id:
                 continue
             placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
-            # What a concatenation kept of a suspect chunk stays suspect, also when the harmed bytes were cut off. What
-            # lies beside it in a pack may be another segment's.
-            is_pack = packs.parse_name(placed.object.name) is not None
-            if not world.damages.hurts(placed, chunk.range, block if is_pack else max(block, placed.object.length)):
+            # What a concatenation or a clone kept of a suspect chunk stays suspect, also when the harmed bytes were cut
+            # off. What lies beside it in a pack may be another segment's.
+            is_cloned = tables.read_u64(key) in world.cloned
+            is_alone = is_cloned or packs.parse_name(placed.object.name) is None
+            if not world.damages.hurts(placed, chunk.range, max(block, placed.object.length) if is_alone else block):
                 raise Wrong(f"{placed.object.name} is called {chunk.state.name} at {chunk.start_offset}: it is whole")
 
 

@@ -234,6 +234,9 @@ class LongLived:
             if piece is None:
                 self._pieces = self._all_pieces()
                 return
+            living = {segment.id for segment in listed(self._world.store.metadata).values()}
+            if piece.placed is None and piece.segment_id not in living:
+                continue  # of the trash only the cold bytes are on a second host
             checked = self._scrubber.check(piece)
             if checked.bad and not checked.away:
                 raise Wrong(f"a running check finds {checked.bad} of segment {piece.segment_id} bad: {checked.why}")
