@@ -111,8 +111,10 @@ def _consolidate(life: Life) -> Step:
 
 
 def _compress(life: Life) -> Step:
-    """Compressed and plain objects become one, or each one alone."""
+    """Compressed and plain objects become one, or each one alone; a plain pack becomes a compressed one."""
     name = f"press{next(life.numbers)}/s"
+    for number in range(3):
+        life.append(f"{name}{number}", bytes(life.chosen.randrange(1, life.chunk_bytes // 20)), seal=True)
     for compression in life.chosen.choice((("off",), ("off", "zstd"), ("zstd", "off", "off"))):
         life.append(name, life.chosen.choice((life.data(), bytes(life.chunk_bytes // 3))))
         assert life.run("config", name.partition("/")[0], f"compression={compression}").code == 0

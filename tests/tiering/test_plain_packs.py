@@ -12,7 +12,7 @@ import pytest
 from tests.app.recovery.recovering import recovered
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.engine.journal.replaying import check_store
-from tests.stores import TestStore, quiet
+from tests.stores import LOCATION, TestStore, quiet
 from tests.tiering.cold_pieces import rows
 from tests.tiering.test_compressed_consolidation import flip, rewrite
 from tests.tiering.test_compressed_packs import fill, lines, pack_records, packs, set_policy, stored, unpacked, wishes
@@ -25,6 +25,7 @@ from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.segments import clone
 from tierfs.tiering.consolidate_command import CompressReport
+from tierfs.tiering.consolidation_watch import ConsolidationWatch
 from tierfs.tiering.packs import plain_packs, repack
 from tierfs.tiering.packs.format import read_index
 from tierfs.tiering.packs.repack import RepackRecipe
@@ -264,6 +265,52 @@ def test_packs_are_found_in_bounded_memory(store: TestStore, tmp_path: Path, mon
     assert compress(store).objects_after == 4
     assert left(store) == (0, 0)
     assert_sound(store, data, tmp_path, stay=4)
+
+
+@pytest.mark.parametrize("compression", ["auto", "off"])
+def test_a_dying_pack_moves_in_the_form_of_the_policy_in_force(
+    store: TestStore, tmp_path: Path, compression: str
+) -> None:
+    """The background writer's step, which knows no command."""
+    before = "off" if compression == "auto" else "zstd"
+    set_policy(store, "", **POLICY, compression=before)
+    data = fill(store)
+    store.offload()
+    store.evict()
+    assert set(wishes(store).values()) == {before == "zstd"}
+    set_policy(store, "", **POLICY, compression=compression)
+    for name in sorted(data)[:-2]:
+        del data[name]
+        store.engine.delete(name, recursive=False, cold_due_ms=0)
+    store.cold_work().publish()
+    assert store.cold_work().repacker.step() == size(data)
+    assert wishes(store) == dict.fromkeys(data, compression == "auto")
+    assert_sound(store, data, tmp_path)
+
+
+def test_the_background_writer_compresses_what_it_joins_and_nothing_else(store: TestStore) -> None:
+    data = {"large": lines(900_000), "s": b""}
+    store.append("large", data["large"], seal=True)
+    for number in range(3):
+        data["s"] += (part := lines(120_000, number))
+        store.append("s", part)
+        store.offload()
+        store.evict()
+    store.engine.seal("s")
+    store.cold_work().publish()
+    packed = plain(store, 5)
+    watch = ConsolidationWatch(store.metadata, LOCATION, store.settings)
+    work = store.cold_work()
+    joined = 0
+    while (action := watch.next(lambda _: True)) is not None:
+        work.consolidator.run(action, lambda _: None)
+        work.publish()
+        joined += 1
+    assert joined == 1
+    assert [each.object.encoding for each in store.layout("s").cold] == [PayloadEncoding.ZSTD_FRAMES]
+    assert [each.object.encoding for each in store.layout("large").cold] == [PayloadEncoding.RAW]
+    assert wishes(store) == dict.fromkeys(packed, False)
+    assert store.read("s", Tier.COLD) == data["s"]
 
 
 @pytest.mark.parametrize(
