@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tierfs.base.words import names
+from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 
 # Far more than the id counter reaches, and it can still count on from there.
 _MAX_SEGMENT_ID = 2**62
+
+
+def compressed_bytes(item: StoredObject) -> int:
+    """Return the stored bytes of an object whose name says that it is compressed; 0 for any other."""
+    return item.length_bytes if item.name.endswith(object_names.COMPRESSED) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import read_steps
 from tierfs.engine.frames import seek_table, zstd
-from tierfs.engine.frames.frame_map import MAX_FRAME_BYTES, MAX_GAP_BYTES, MAX_STORED_FRAME_BYTES, FrameMap
+from tierfs.engine.frames.frame_map import MAX_FRAME_BYTES, FrameMap, is_readable
 from tierfs.engine.frames.seek_table import Section
-from tierfs.engine.metadata import checksums
+from tierfs.engine.metadata import frame_rows
+from tierfs.engine.metadata.checksums import RUN_BYTES
+from tierfs.reading.frames import unpack_or_zeros
 
 # The end of an object that is read first: the table of 1 GiB of plain bytes.
 _TAIL_BYTES = 64 << 10
@@ -68,8 +70,7 @@ def opened(storage: ChunkStorage, stored: StoredObject, plain_bytes: int | None 
     sections = tuple(seek_table.read_sections(read, stored.length_bytes, _TAIL_BYTES))
     starts, offsets = array("Q", (0,)), array("Q", (0,))
     for size in seek_table.object_frames(sections):
-        most_stored = MAX_STORED_FRAME_BYTES if size.plain_bytes else MAX_GAP_BYTES
-        if size.plain_bytes > MAX_FRAME_BYTES or size.stored_bytes > most_stored:
+        if not is_readable(size.plain_bytes, size.stored_bytes):
             raise DataLoss(
                 f"its frame at {offsets[-1]} has {size.plain_bytes} bytes, {size.stored_bytes} of them stored; at most "
                 f"{MAX_FRAME_BYTES} are read"
@@ -79,10 +80,9 @@ def opened(storage: ChunkStorage, stored: StoredObject, plain_bytes: int | None 
     compressed = CompressedObject(stored, sections, FrameMap(starts, offsets))
     if plain_bytes is not None and compressed.plain_bytes != plain_bytes:
         raise DataLoss(f"its seek table has frames of {compressed.plain_bytes} bytes, not of {plain_bytes}")
-    for start in range(0, compressed.plain_bytes, checksums.RUN_BYTES):
-        row = compressed.frames.holding(ByteRange(start, min(start + checksums.RUN_BYTES, compressed.plain_bytes)))
-        if len(row) > checksums.MAX_RUN_FRAMES:
-            raise DataLoss(f"its seek table has {len(row)} frames for {checksums.RUN_BYTES} bytes from {start} on")
+    crowded = frame_rows.crowded_run(compressed.frames)
+    if crowded is not None:
+        raise DataLoss(f"its seek table has too many frames for {RUN_BYTES} bytes from {crowded} on")
     return compressed
 
 
@@ -161,7 +161,11 @@ def _unpacked(
             if starts[index] < starts[index + 1]:
                 rest = step[max(0, stored[index] - at) : stored[index + 1] - at]
                 view = memory[: starts[index + 1] - starts[index]]
-                _unpack(memoryview(begun + bytes(rest)) if begun else rest, view, stored[index], zeros=zeros)
+                frame = memoryview(begun + bytes(rest)) if begun else rest
+                if zeros:
+                    unpack_or_zeros(frame, view, starts[index])
+                else:
+                    _unpack(frame, view, stored[index])
                 yield view
             index, begun = index + 1, b""
         if index < numbers.stop and starts[index] < starts[index + 1]:  # bytes between frames are not kept
@@ -169,10 +173,8 @@ def _unpacked(
         at = end
 
 
-def _unpack(packed: memoryview, view: memoryview, offset: int, *, zeros: bool) -> None:
+def _unpack(packed: memoryview, view: memoryview, offset: int) -> None:
     try:
         zstd.decompress_into(packed, view)
     except DataLoss as exc:
-        if not zeros:
-            raise DataLoss(f"its frame at {offset} does not unpack: {exc}") from exc
-        view[:] = bytes(len(view))
+        raise DataLoss(f"its frame at {offset} does not unpack: {exc}") from exc

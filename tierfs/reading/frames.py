@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange
-from tierfs.engine.frames import zstd
-from tierfs.engine.frames.frame_map import FrameMap
+
+if TYPE_CHECKING:
+    from tierfs.engine.frames.frame_map import FrameMap
 
 log = logging.getLogger(__name__)
 
@@ -105,18 +107,20 @@ class FrameShare:
             packed = scratch.bytes(stored[index], stored[index + 1], plain_end)
             if (first, last) == (start, stop):
                 if start < stop:  # else stored bytes between frames
-                    _unpack(packed, view[end:plain_end], start)
+                    unpack_or_zeros(packed, view[end:plain_end], start)
             else:
                 whole = memoryview(bytearray(stop - start))
-                _unpack(packed, whole, start)
+                unpack_or_zeros(packed, whole, start)
                 view[end:plain_end] = whole[first - start : last - start]
             index, end = index + 1, plain_end
             self._index = index
         return end
 
 
-def _unpack(packed: memoryview, view: memoryview, start: int) -> None:
-    """Unpack a frame; `start` is its offset in the plain bytes, for the log."""
+def unpack_or_zeros(packed: memoryview, view: memoryview, start: int) -> None:
+    """Unpack a frame, or fill `view` with zeros; `start` is its offset in the plain bytes, for the log."""
+    from tierfs.engine.frames import zstd  # readers of plain objects need no library
+
     try:
         zstd.decompress_into(packed, view)
     except DataLoss as exc:

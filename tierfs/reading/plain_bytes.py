@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tierfs.base.bytes import ranges
 from tierfs.base.system.metrics import MetricName, MetricSink, NullMetrics
@@ -19,13 +19,15 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
-from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import checksums, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.reading.frames import FrameShare, Scratch
 from tierfs.reading.payloads import PayloadRun, PayloadShare
+
+if TYPE_CHECKING:
+    from tierfs.engine.frames.frame_map import FrameMap
 
 # Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries.
 _KEPT_RUNS = 256
@@ -71,11 +73,13 @@ class StoreRows:
 
     def frames(self, record: ObjectRecord, offset: int) -> FrameMap | None:
         """See FindRows."""
+        from tierfs.engine.metadata import frame_rows  # readers of plain objects need none
+
         with self._metadata.read() as txn:
             run = checksums.run_at(txn, record.id, offset)
             if run is None:
                 checksums.require_object(txn, record.id)
-        return None if run is None else checksums.frames_of(run, record.length)
+        return None if run is None else frame_rows.frames_of(run, record.length)
 
 
 class NoRows:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tierfs.base.bytes.checksum import Stretch
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import object_names
-from tierfs.base.words.types import MIB, ByteRange, PayloadEncoding
-from tierfs.engine.frames.frame_map import MAX_GAP_BYTES, MAX_STORED_FRAME_BYTES, FrameMap
+from tierfs.base.words.types import MIB, PayloadEncoding
+from tierfs.engine.frames.frame_map import FrameMap, is_readable
 from tierfs.engine.frames.seek_table import MAX_SECTIONS
-from tierfs.engine.metadata import checksums
+from tierfs.engine.metadata import frame_rows
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 
@@ -60,7 +59,7 @@ def joined_frames(txn: ReadTransaction, records: Sequence[ObjectRecord]) -> Join
         if end:  # the seek table of the object before
             starts.append(starts[-1])
             stored.append(end)
-        frames, plain_start, stored_start = checksums.all_frames(txn, record), starts[-1], end
+        frames, plain_start, stored_start = frame_rows.all_frames(txn, record), starts[-1], end
         starts.extend(plain_start + at for at in frames.starts[1:])
         stored.extend(stored_start + at for at in frames.stored[1:])
         end += record.stored_bytes
@@ -76,11 +75,9 @@ def _has_sections(record: ObjectRecord) -> bool:
 
 def _is_readable(frames: FrameMap) -> bool:
     """Return whether rows can place the frames, and readers keep the limits of their memory."""
-    stored_bytes = [end - start for start, end in pairwise(frames.stored)]
-    is_table = [start == end for start, end in pairwise(frames.starts)]
-    limits = [MAX_GAP_BYTES if table else MAX_STORED_FRAME_BYTES for table in is_table]
-    if sum(is_table) >= MAX_SECTIONS or any(size > limit for size, limit in zip(stored_bytes, limits, strict=True)):
-        return False
-    rows = range(0, frames.starts[-1], checksums.RUN_BYTES)
-    windows = (ByteRange(start, min(start + checksums.RUN_BYTES, frames.starts[-1])) for start in rows)
-    return all(len(frames.holding(window)) <= checksums.MAX_RUN_FRAMES for window in windows)
+    lengths = frames.lengths
+    return (
+        lengths.count(0) < MAX_SECTIONS
+        and all(map(is_readable, lengths, frames.stored_lengths))
+        and frame_rows.crowded_run(frames) is None
+    )

@@ -19,20 +19,22 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums
 from tierfs.engine.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
+
+if TYPE_CHECKING:
+    from tierfs.engine.frames.frame_map import FrameMap
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +138,6 @@ class Made:
                 f"{printable(self.name)}: another holder discarded this object as that of an exited process"
             )
         intent, compressed = self.intents[0], self.compressed
-        if compressed is None:
-            checksums.put_grid(txn, object_id, self.grid)
-        else:
-            checksums.put_compressed(txn, object_id, self.grid, compressed.frames, compressed.plain_bytes)
         record = ObjectRecord(
             id=object_id,
             tier=Tier.COLD,
@@ -153,14 +151,13 @@ class Made:
             created_ms=txn.now_ms,
         )
         if compressed is None:
+            checksums.put_grid(txn, object_id, self.grid)
             return record
-        return replace(
-            record,
-            length=compressed.plain_bytes,
-            encoding=PayloadEncoding.ZSTD_FRAMES,
-            stored_length=self.stored.length_bytes,
-            stored_crc32c=compressed.crc32c,
-        )
+        from tierfs.engine.metadata import frame_rows  # commands that look at a store make no object
+
+        frame_rows.put_compressed(txn, object_id, self.grid, compressed.frames, compressed.plain_bytes)
+        plain = replace(record, length=compressed.plain_bytes)
+        return frame_rows.as_compressed(plain, self.stored.length_bytes, compressed.crc32c)
 
 
 class Recipe(ABC, Generic[R]):

@@ -9,7 +9,7 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.engine.frames import seek_table as module
 from tierfs.engine.frames.seek_table import (
     FOOTER_BYTES,
-    MAX_FRAME_BYTES,
+    FORMAT_FRAME_BYTES,
     FrameSize,
     Section,
     object_frames,
@@ -89,9 +89,9 @@ def test_a_frame_that_cannot_be_is_not_written(size: FrameSize) -> None:
 
 
 def test_a_frame_has_at_most_a_gib() -> None:
-    seek_table([FrameSize(1 << 20, MAX_FRAME_BYTES)])
+    seek_table([FrameSize(1 << 20, FORMAT_FRAME_BYTES)])
     with pytest.raises(ValueError, match="no frame of"):
-        seek_table([FrameSize(1 << 20, MAX_FRAME_BYTES + 1)])
+        seek_table([FrameSize(1 << 20, FORMAT_FRAME_BYTES + 1)])
 
 
 def test_too_many_frames_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

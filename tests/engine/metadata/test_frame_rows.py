@@ -16,7 +16,8 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
 from tierfs.engine.frames.frame_map import MAX_FRAME_BYTES, MAX_GAP_BYTES, MAX_STORED_FRAME_BYTES, FrameMap
 from tierfs.engine.metadata import checksums
-from tierfs.engine.metadata.checksums import MAX_RUN_FRAMES, RUN_BYTES, all_frames, frames_of, put_compressed
+from tierfs.engine.metadata.checksums import RUN_BYTES
+from tierfs.engine.metadata.frame_rows import MAX_RUN_FRAMES, all_frames, frames_of, put_compressed
 from tierfs.engine.metadata.records import ChecksumRun, ObjectRecord
 from tierfs.engine.metadata.untrusted import check_run
 

@@ -12,7 +12,7 @@ from tierfs.base.words.types import MIB, PayloadEncoding, Tier
 from tierfs.engine.frames import zstd
 from tierfs.engine.frames.frame_map import FRAME_BYTES, FrameMap
 from tierfs.engine.frames.seek_table import FrameSize, seek_table
-from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata import checksums, frame_rows, tables
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS
 
@@ -67,4 +67,4 @@ def _replace(store: app.Store, record: ObjectRecord, sections: list[list[int]]) 
     with store.metadata.write() as txn:
         txn.put(OBJECTS, tables.u64(record.id), compressed)
         checksums.delete(txn, record.id)
-        checksums.put_compressed(txn, record.id, block_crcs(plain), frames, len(plain))
+        frame_rows.put_compressed(txn, record.id, block_crcs(plain), frames, len(plain))

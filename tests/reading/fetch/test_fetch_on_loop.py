@@ -26,7 +26,7 @@ from tierfs.base.words.errors import Closed, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, PayloadEncoding, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import ChunkStorage, RangeUrl
-from tierfs.engine.metadata import chains, checksums
+from tierfs.engine.metadata import chains, checksums, frame_rows
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.reader import StoreReader
 
@@ -157,7 +157,7 @@ def store(tmp_path: Path, storage: RangedStorage, request: pytest.FixtureRequest
             record = chains.object_of(txn, chunk)
             (run,) = checksums.runs(txn, record.id)
         if record.encoding is PayloadEncoding.ZSTD_FRAMES:
-            stored = checksums.frames_of(run, record.length).stored
+            stored = frame_rows.frames_of(run, record.length).stored
             storage.places = [ByteRange(start, end) for start, end in pairwise(stored)]
         whole = bytearray(record.stored_bytes)
         storage.read_into(record.name, 0, memoryview(whole))

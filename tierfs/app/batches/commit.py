@@ -7,15 +7,14 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 
 from tierfs.base.bytes.byte_times import ByteTimes, TimedBytes
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest
-from tierfs.base.words.types import ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.frames.frame_map import FRAME_BYTES, FrameMap
-from tierfs.engine.metadata import batches, checksums, directories
+from tierfs.engine.metadata import batches, checksums, directories, frame_rows
 from tierfs.engine.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import IntentRecord, ObjectRecord
@@ -103,13 +102,8 @@ def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: Locati
         checksums.put_packed(txn, object_id, uploaded.crcs)
         return stored
     placed = FrameMap.of(0, 0, (FRAME_BYTES,), checksums.unpack(frames.lengths), uploaded.length)
-    checksums.put_compressed(txn, object_id, checksums.unpack(uploaded.crcs), placed, uploaded.length)
-    return replace(
-        stored,
-        encoding=PayloadEncoding.ZSTD_FRAMES,
-        stored_length=frames.stored_length,
-        stored_crc32c=frames.stored_crc32c,
-    )
+    frame_rows.put_compressed(txn, object_id, checksums.unpack(uploaded.crcs), placed, uploaded.length)
+    return frame_rows.as_compressed(stored, frames.stored_length, frames.stored_crc32c)
 
 
 def _exists(name: str) -> AlreadyExists:

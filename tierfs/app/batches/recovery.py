@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tierfs.app.found_objects import FoundObject, LeftOver, checked_path
-from tierfs.base.words import object_names
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
@@ -179,8 +178,7 @@ def _described(
         if stored is None:
             continue
         # How many bytes are in a compressed one, its seek table tells when they are verified.
-        compressed_bytes = stored.length_bytes if stored.name.endswith(object_names.COMPRESSED) else 0
-        if not compressed_bytes and stored.length_bytes != uploaded.length:
+        if not compressed_bytes(stored) and stored.length_bytes != uploaded.length:
             continue
         described = FoundObject(
             name=uploaded.name,
@@ -194,7 +192,7 @@ def _described(
             epoch=head.store_epoch,
             attempt=head.job,
             crc32c=uploaded.crc32c,
-            compressed_bytes=compressed_bytes,
+            compressed_bytes=compressed_bytes(stored),
         )
         checked_path(described)
         yield described

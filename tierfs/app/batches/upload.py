@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 
 from tierfs.base.bytes.checksum import Buffer, Stretch, grid_of
@@ -200,5 +199,4 @@ class SegmentUpload:
 
 
 def _frames(packed: CompressedSource) -> UploadedFrames:
-    lengths = [end - start for start, end in pairwise(packed.frames.stored)]
-    return UploadedFrames(checksums.pack(lengths), packed.length_bytes, packed.crc32c)
+    return UploadedFrames(checksums.pack(packed.frames.stored_lengths), packed.length_bytes, packed.crc32c)

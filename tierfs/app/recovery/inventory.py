@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs.app.batches.recovery import FoundVersions, batch_objects
-from tierfs.app.found_objects import FoundObject, LeftOver, checked_path
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names, object_names
@@ -355,7 +355,7 @@ def _named(item: StoredObject) -> FoundObject | None:
         epoch=int(parsed["epoch"]),
         attempt=parsed["attempt"],
         crc32c=None if parsed["crc"] is None else int(parsed["crc"], 16),
-        compressed_bytes=_compressed_bytes(item),
+        compressed_bytes=compressed_bytes(item),
     )
 
 
@@ -375,14 +375,10 @@ def _described(item: StoredObject) -> FoundObject:
             epoch=int(metadata["epoch"]),
             attempt=metadata["attempt"],
             crc32c=int(metadata["crc32c"], 16),
-            compressed_bytes=_compressed_bytes(item),
+            compressed_bytes=compressed_bytes(item),
         )
     except (KeyError, ValueError, binascii.Error) as exc:
         raise DataLoss("its metadata is damaged") from exc
-
-
-def _compressed_bytes(item: StoredObject) -> int:
-    return item.length_bytes if item.name.endswith(object_names.COMPRESSED) else 0
 
 
 def _check(item: FoundObject, length_bytes: int) -> None:

@@ -125,14 +125,13 @@ def _frames(storage: ChunkStorage, header: ObjectHeader, named_bytes: int) -> No
         header.wrong.append(str(exc))
         return
     for section in compressed.sections:
-        sizes = list(section.frames())
         header.parts.append(
             {
                 "start": section.start_offset,
                 "seek_table": section.table_offset,
                 "end": section.end_offset,
-                "frames": len(sizes),
-                "plain_bytes": sum(size.plain_bytes for size in sizes),
+                "frames": section.frame_count,
+                "plain_bytes": section.plain_bytes,
             }
         )
     header.fields |= _ratio(compressed.plain_bytes, header.stored.length_bytes)
@@ -155,7 +154,7 @@ def _pack(storage: ChunkStorage, header: ObjectHeader) -> None:
     contents = packs.read_pack(storage, header.name, header.stored.length_bytes)
     if contents.section is not None:
         header.fields |= _ratio(contents.payload_bytes, header.stored.length_bytes)
-        header.fields["frames"] = len(contents.section.sizes) // 2 - 1  # the last one has the index
+        header.fields["frames"] = contents.section.frame_count - 1  # the last one has the index
     read = contents.index
     header.fields |= {"store_id": read.store_id, "created_ms": read.created_ms, "entries": len(read.entries)}
     header.parts = [{**asdict(entry), "crc32c": f"{entry.crc32c:08x}"} for entry in read.entries]

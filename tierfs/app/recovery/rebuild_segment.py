@@ -8,8 +8,8 @@ from tierfs.app.found_objects import FoundObject
 from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.verified_cover import FoundSums, SumsByLabel
 from tierfs.base.words import names
-from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, PayloadEncoding, SegmentId, Tier
-from tierfs.engine.metadata import changes, checksums, directories, tables
+from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import changes, checksums, directories, frame_rows, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -106,13 +106,8 @@ def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> 
     if sums.frames is None:
         checksums.put_grid(txn, record.id, sums.grid)
         return record
-    checksums.put_compressed(txn, record.id, sums.grid, sums.frames, record.length)
-    return replace(
-        record,
-        encoding=PayloadEncoding.ZSTD_FRAMES,
-        stored_length=chosen.compressed_bytes,
-        stored_crc32c=sums.stored_crc32c,
-    )
+    frame_rows.put_compressed(txn, record.id, sums.grid, sums.frames, record.length)
+    return frame_rows.as_compressed(record, chosen.compressed_bytes, sums.stored_crc32c)
 
 
 def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId) -> tuple[DirectoryId, str, str]:

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import DataLoss
+from tierfs.engine.frames import skipped
 
 # A frame may refer to no bytes further back; RFC 8878 recommends that every decoder has 8 MiB.
 WINDOW_LIMIT_BYTES = 8 << 20
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-# Of a frame with any content, which is skipped: the last hexadecimal digit is free.
-_SKIPPED_MAGIC = 0x184D2A50
+# The last hexadecimal digit of the magic number of a frame that is skipped is free.
 _FREE_DIGIT = 0x0F
 _SKIPPED_SIZE_BYTES = 4
 
@@ -158,7 +158,7 @@ class FrameWalk:
         number = int.from_bytes(self._head, "little")
         if self._head == MAGIC:
             self._expect(self._descriptor, 1)
-        elif number & ~_FREE_DIGIT == _SKIPPED_MAGIC:
+        elif number & ~_FREE_DIGIT == skipped.MAGIC:
             self._expect(self._skipped, _SKIPPED_SIZE_BYTES)
         else:
             self._step = None

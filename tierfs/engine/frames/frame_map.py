@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
@@ -19,6 +19,11 @@ MAX_FRAME_BYTES = 4 * MIB
 MAX_STORED_FRAME_BYTES = MAX_FRAME_BYTES + MAX_FRAME_BYTES // 64
 # Limit of the stored bytes between two frames: more than the largest seek table.
 MAX_GAP_BYTES = 64 * MIB
+
+
+def is_readable(plain_bytes: int, stored_bytes: int) -> bool:
+    """Return whether readers take a frame of these sizes, or so many stored bytes between frames."""
+    return plain_bytes <= MAX_FRAME_BYTES and stored_bytes <= (MAX_STORED_FRAME_BYTES if plain_bytes else MAX_GAP_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,16 @@ class FrameMap:
     def plain(self) -> ByteRange:
         """The plain bytes that the frames hold."""
         return ByteRange(self.starts[0], self.starts[-1])
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Plain bytes of each frame."""
+        return tuple(end - start for start, end in pairwise(self.starts))
+
+    @property
+    def stored_lengths(self) -> tuple[int, ...]:
+        """Stored bytes of each frame."""
+        return tuple(end - start for start, end in pairwise(self.stored))
 
     def cut(self, wanted: ByteRange) -> FrameMap:
         """Return the frames that hold plain bytes, which are inside the map and not empty."""

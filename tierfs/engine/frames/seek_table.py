@@ -17,18 +17,18 @@ from typing import NamedTuple
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
+from tierfs.engine.frames import skipped
 
 # Frames of one section, and of one object that is read: 512 GiB of plain bytes in frames of 128 KiB, and a table of
 # 32 MiB.
 MAX_FRAMES = 1 << 22
 # Sections of one object: S3 joins at most so many parts.
 MAX_SECTIONS = 10_000
-# Plain bytes of one frame, a limit of the format's own reader.
-MAX_FRAME_BYTES = 1 << 30
+# Plain bytes of one frame, a limit of the format's own reader; ours takes fewer (frame_map.py).
+FORMAT_FRAME_BYTES = 1 << 30
 
-_SKIPPABLE_MAGIC = 0x184D2A5E
+_SKIPPED_MAGIC = 0x184D2A5E
 _SEEKABLE_MAGIC = 0x8F92EAB1
-_HEADER = struct.Struct("<II")  # magic number, bytes that follow
 _ENTRY = struct.Struct("<II")  # stored bytes, plain bytes
 _SUMMED_ENTRY = struct.Struct("<III")  # the same, and a checksum of the plain bytes
 _FOOTER = struct.Struct("<IBI")  # frames, descriptor, magic number
@@ -38,7 +38,7 @@ _WITH_CHECKSUMS = 0x80
 _RESERVED = 0x7C
 
 # The smallest frame is one that is skipped and has no content.
-_SMALLEST_FRAME_BYTES = 8
+_SMALLEST_FRAME_BYTES = skipped.HEADER_BYTES
 # A block has a header of 3 bytes and at least one more, and at most 128 KiB of content.
 _SMALLEST_BLOCK_BYTES = 4
 _BLOCK_BYTES = 128 << 10
@@ -63,6 +63,16 @@ class Section:
     sizes: array[int]
     """Stored and plain bytes of each frame, by turns."""
 
+    @property
+    def frame_count(self) -> int:
+        """Number of its frames, those that are skipped included."""
+        return len(self.sizes) // 2
+
+    @property
+    def plain_bytes(self) -> int:
+        """Number of the bytes that its frames unpack to."""
+        return sum(self.sizes[1::2])
+
     def frames(self) -> Iterator[FrameSize]:
         """Yield the sizes of the frames in order."""
         sizes = iter(self.sizes)
@@ -78,8 +88,7 @@ def seek_table(frames: Iterable[FrameSize]) -> bytes:
         if not _possible(*size):
             raise ValueError(f"no frame of {size.stored_bytes} bytes unpacks to {size.plain_bytes}")
     entries = b"".join([_ENTRY.pack(*size) for size in sizes])
-    header = _HEADER.pack(_SKIPPABLE_MAGIC, len(entries) + _FOOTER.size)
-    return header + entries + _FOOTER.pack(len(sizes), 0, _SEEKABLE_MAGIC)
+    return skipped.skipped(entries + _FOOTER.pack(len(sizes), 0, _SEEKABLE_MAGIC), _SKIPPED_MAGIC)
 
 
 def parse_tail(tail: Buffer, end_offset: int) -> Section | int:
@@ -96,17 +105,17 @@ def parse_tail(tail: Buffer, end_offset: int) -> Section | int:
     if descriptor & _RESERVED:
         raise _damaged(end_offset, f"its descriptor is {descriptor:#04x}")
     entry = _SUMMED_ENTRY if descriptor & _WITH_CHECKSUMS else _ENTRY
-    table_bytes: int = _HEADER.size + count * entry.size + _FOOTER.size
+    table_bytes: int = skipped.HEADER_BYTES + count * entry.size + _FOOTER.size
     if count > MAX_FRAMES or table_bytes + count * _SMALLEST_FRAME_BYTES > end_offset:
         raise _damaged(end_offset, f"it has {count} frames")
     if len(tail) < table_bytes:
         return table_bytes
     table_offset = end_offset - table_bytes
     at = len(tail) - table_bytes
-    if _HEADER.unpack_from(tail, at) != (_SKIPPABLE_MAGIC, table_bytes - _HEADER.size):
+    if skipped.HEADER.unpack_from(tail, at) != (_SKIPPED_MAGIC, table_bytes - skipped.HEADER_BYTES):
         raise _damaged(end_offset, f"no seek table of {count} frames starts at {table_offset}")
     sizes = array("I")
-    for stored_bytes, plain_bytes, *_ in entry.iter_unpack(memoryview(tail)[at + _HEADER.size : -_FOOTER.size]):
+    for stored_bytes, plain_bytes, *_ in entry.iter_unpack(memoryview(tail)[at + skipped.HEADER_BYTES : -_FOOTER.size]):
         if not _possible(stored_bytes, plain_bytes):
             raise _damaged(end_offset, f"no frame of {stored_bytes} bytes unpacks to {plain_bytes}")
         sizes.append(stored_bytes)
@@ -117,24 +126,30 @@ def parse_tail(tail: Buffer, end_offset: int) -> Section | int:
     return Section(start_offset, table_offset, end_offset, sizes)
 
 
-def read_sections(read: Callable[[int, int], Buffer], stored_bytes: int, guess_bytes: int) -> list[Section]:
-    """Return the sections of an object of `stored_bytes`, in order.
+def read_section(read: Callable[[int, int], Buffer], end_offset: int, guess_bytes: int) -> Section:
+    """Return the section of an object that ends at `end_offset`.
 
-    `read` returns the bytes between two offsets of it. Each section is read with one call if its table has at most
-    `guess_bytes`, else with two. Raises DataLoss as `parse_tail`.
+    `read` returns the bytes between two offsets of it. It is called once if the table has at most `guess_bytes`, else
+    twice. Raises DataLoss as `parse_tail`.
     """
+    section = parse_tail(read(max(0, end_offset - max(guess_bytes, FOOTER_BYTES)), end_offset), end_offset)
+    if isinstance(section, int):
+        section = parse_tail(read(end_offset - section, end_offset), end_offset)
+        if isinstance(section, int):
+            raise _damaged(end_offset, "it differs when it is read again")
+    return section
+
+
+def read_sections(read: Callable[[int, int], Buffer], stored_bytes: int, guess_bytes: int) -> list[Section]:
+    """Return the sections of an object of `stored_bytes`, in order. Each is read, and raises, as `read_section`."""
     sections: list[Section] = []
     end, count = stored_bytes, 0
     while end > 0 or not sections:
         if len(sections) == MAX_SECTIONS:
             raise DataLoss(f"a compressed object is damaged: it has more than {MAX_SECTIONS} seek tables")
-        section = parse_tail(read(max(0, end - max(guess_bytes, FOOTER_BYTES)), end), end)
-        if isinstance(section, int):
-            section = parse_tail(read(end - section, end), end)
-            if isinstance(section, int):
-                raise _damaged(end, "it differs when it is read again")
+        section = read_section(read, end, guess_bytes)
         sections.append(section)
-        end, count = section.start_offset, count + len(section.sizes) // 2
+        end, count = section.start_offset, count + section.frame_count
         if count > MAX_FRAMES:
             raise DataLoss(f"a compressed object is damaged: it has more than {MAX_FRAMES} frames")
     return sections[::-1]
@@ -153,7 +168,7 @@ def object_frames(sections: Iterable[Section]) -> Iterator[FrameSize]:
 def _possible(stored_bytes: int, plain_bytes: int) -> bool:
     """Return whether a frame of these sizes can be: what a bomb claims is refused before memory is taken for it."""
     most = stored_bytes // _SMALLEST_BLOCK_BYTES * _BLOCK_BYTES
-    return _SMALLEST_FRAME_BYTES <= stored_bytes < 1 << 32 and 0 <= plain_bytes <= min(most, MAX_FRAME_BYTES)
+    return _SMALLEST_FRAME_BYTES <= stored_bytes < 1 << 32 and 0 <= plain_bytes <= min(most, FORMAT_FRAME_BYTES)
 
 
 def _damaged(end_offset: int, why: str) -> DataLoss:

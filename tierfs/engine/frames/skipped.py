@@ -8,19 +8,19 @@ from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.words.errors import DataLoss
 
 # One of sixteen magic numbers for such frames (RFC 8878, section 3.1.2); seek tables have another one.
-_MAGIC = 0x184D2A50
-_HEADER = struct.Struct("<II")  # magic number, bytes that follow
+MAGIC = 0x184D2A50
+HEADER = struct.Struct("<II")  # magic number, bytes that follow
 
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = HEADER.size
 
 
-def skipped(content: bytes) -> bytes:
+def skipped(content: bytes, magic: int = MAGIC) -> bytes:
     """Return `content` as a frame that is skipped."""
-    return _HEADER.pack(_MAGIC, len(content)) + content
+    return HEADER.pack(magic, len(content)) + content
 
 
 def content_of(frame: Buffer) -> memoryview:
     """Return the content of a frame that is skipped. Raises DataLoss unless it is exactly one, of these bytes."""
-    if len(frame) < HEADER_BYTES or _HEADER.unpack_from(frame) != (_MAGIC, len(frame) - HEADER_BYTES):
+    if len(frame) < HEADER_BYTES or HEADER.unpack_from(frame) != (MAGIC, len(frame) - HEADER_BYTES):
         raise DataLoss(f"no frame of {len(frame)} bytes that zstd skips starts there")
     return memoryview(frame)[HEADER_BYTES:]

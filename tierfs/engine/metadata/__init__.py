@@ -9,5 +9,6 @@ A change is one write transaction (`transaction`) without I/O of its own: each r
 sums are kept by the same commit, and a change that the bucket's journal must name is queued in the outbox (`changes`),
 whose objects are `frames`. `chain` edits a segment's linked list of chunks as pure functions; `chains` and
 `chain_edits` apply those edits with their neighbours, reference counts and garbage. `layout` is a snapshot of one
-window of a segment, `placements` one walk over a chain. `untrusted` checks rows that come from a bucket.
+window of a segment, `placements` one walk over a chain. `checksums` has the rows of an object's blocks, `frame_rows`
+the places of its frames in them. `untrusted` checks rows that come from a bucket.
 """

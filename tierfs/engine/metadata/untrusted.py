@@ -11,7 +11,6 @@ from __future__ import annotations
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
-from tierfs.engine.metadata import checksums
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 
 # Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists.
@@ -173,5 +172,7 @@ def _check_frames(run: ChecksumRun, stored: ObjectRecord) -> None:
         is_plain = not run.frame_lengths and not run.stored_lengths
         require(is_plain, "a checksum run places frames of a plain object", stored.id)
         return
-    possible = checksums.places_frames(run, stored.length, stored.stored_length)
+    from tierfs.engine.metadata import frame_rows  # most rows are of plain objects
+
+    possible = frame_rows.places_frames(run, stored.length, stored.stored_length)
     require(possible, "a checksum run has impossible frames", stored.id, run.start)

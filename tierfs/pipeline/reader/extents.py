@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +30,7 @@ from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.frames.frame_map import FrameMap
-from tierfs.engine.metadata import checksums, policies
+from tierfs.engine.metadata import checksums, frame_rows, policies
 from tierfs.engine.metadata.layout import PlacedChunk, load
 from tierfs.engine.metadata.placements import HeldObject, Placement, held_object, placements
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
@@ -171,7 +170,7 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 def _copy(txn: ReadTransaction, wanted: ByteRange, placed: PlacedChunk) -> Copy:
     held, own = in_object(wanted, placed), own_sum(placed)
     grid = grid_in(txn, placed.object, held)
-    frames = checksums.frames_holding(txn, placed.object, read_for(grid, own))
+    frames = frame_rows.frames_holding(txn, placed.object, read_for(grid, own))
     return Copy(held_object(placed.object), held, grid, own, frames)
 
 
@@ -197,9 +196,8 @@ def _flat(copy: Copy) -> tuple[Any, ...]:
 
 def _flat_frames(frames: FrameMap) -> FlatFrames:
     starts, stored = frames.starts, frames.stored
-    lengths = checksums.pack(checksums.lengths_of(frames, ends=True))
-    stored_lengths = checksums.pack([end - begin for begin, end in pairwise(stored)])
-    return starts[0], starts[-1], stored[0], lengths, stored_lengths
+    lengths = checksums.pack(frame_rows.lengths_of(frames, ends=True))
+    return starts[0], starts[-1], stored[0], lengths, checksums.pack(frames.stored_lengths)
 
 
 def _frames_from_flat(start: int, end: int, stored_start: int, lengths: bytes, stored_lengths: bytes) -> FrameMap:

@@ -13,7 +13,7 @@ from tierfs.base.bytes import ranges
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.frames.frame_map import FrameMap
-from tierfs.engine.metadata import checksums, entries
+from tierfs.engine.metadata import entries, frame_rows
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
@@ -110,7 +110,7 @@ def _frames(metadata: MetadataStore, piece: ScrubPiece, placed: PlacedChunk) -> 
     if piece.grid is None or placed.object.encoding is not PayloadEncoding.ZSTD_FRAMES:
         return ()
     with metadata.read() as txn:
-        return checksums.frames_holding(txn, placed.object, read_for(piece.grid, own_sum(placed)))
+        return frame_rows.frames_holding(txn, placed.object, read_for(piece.grid, own_sum(placed)))
 
 
 def _runs(metadata: MetadataStore, record: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:

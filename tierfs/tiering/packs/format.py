@@ -266,20 +266,15 @@ def _read_plain(storage: ChunkStorage, name: str, length_bytes: int) -> PackCont
 def _read_compressed(storage: ChunkStorage, name: str, length_bytes: int) -> PackContents:
     tail_start = max(0, length_bytes - TAIL_BYTES)
     tail = _read(storage, name, ByteRange(tail_start, length_bytes))
+
+    def read(start: int, end: int) -> memoryview:
+        held = ByteRange(start, end)
+        return held.of(tail, tail_start) if start >= tail_start else _read(storage, name, held)
+
     try:
-        section = seek_table.parse_tail(tail, length_bytes)
-        if isinstance(section, int):
-            table = _read(storage, name, ByteRange(length_bytes - section, length_bytes))
-            section = seek_table.parse_tail(table, length_bytes)
-    except DataLoss as exc:
-        raise _damaged(name, str(exc)) from exc
-    if isinstance(section, int):
-        raise _damaged(name, "its seek table differs when it is read again")
-    held = _index_range(section, name)
-    frame = held.of(tail, tail_start) if held.start >= tail_start else _read(storage, name, held)
-    payload_bytes = sum(section.sizes[1::2])
-    try:
-        data = skipped.content_of(frame)
+        section = seek_table.read_section(read, length_bytes, TAIL_BYTES)
+        held = _index_range(section)
+        payload_bytes, data = section.plain_bytes, skipped.content_of(read(held.start, held.end))
     except DataLoss as exc:
         raise _damaged(name, str(exc)) from exc
     trailer = parse_trailer(data[-TRAILER_BYTES:], payload_bytes + len(data), name, is_compressed=True)
@@ -287,15 +282,15 @@ def _read_compressed(storage: ChunkStorage, name: str, length_bytes: int) -> Pac
     return PackContents(index, payload_bytes, section)
 
 
-def _index_range(section: Section, name: str) -> ByteRange:
+def _index_range(section: Section) -> ByteRange:
     """Return the place of the frame that has the index: the last one of a compressed pack. Raises DataLoss."""
     sizes = section.sizes
     if section.start_offset or not sizes:
-        raise _damaged(name, "its seek table does not name all its bytes")
+        raise DataLoss("its seek table does not name all its bytes")
     if 0 in sizes[1:-2:2] or sizes[-1]:
-        raise _damaged(name, "its index is no frame that zstd skips")
+        raise DataLoss("its index is no frame that zstd skips")
     if sizes[-2] > skipped.HEADER_BYTES + MAX_INDEX_BYTES + TRAILER_BYTES:
-        raise _damaged(name, f"its index has {sizes[-2]} bytes")
+        raise DataLoss(f"its index has {sizes[-2]} bytes")
     return ByteRange(section.table_offset - sizes[-2], section.table_offset)
 
 

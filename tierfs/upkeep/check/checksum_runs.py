@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from tierfs.base.words.types import CRC_BLOCK_BYTES
-from tierfs.engine.metadata import checksums, tables
+from tierfs.engine.metadata import frame_rows, tables
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.tables import CHECKSUMS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -54,7 +54,7 @@ def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int, compressed_bytes:
         whole = run is not None and run.start == start and run.crcs and not len(run.crcs) % _CRC_BYTES
         if not whole or start > end or start <= last_block:
             return end
-        if compressed_bytes and not checksums.places_frames(run, length, compressed_bytes):
+        if compressed_bytes and not frame_rows.places_frames(run, length, compressed_bytes):
             return start
         end = start + len(run.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES
         last_block = end - CRC_BLOCK_BYTES

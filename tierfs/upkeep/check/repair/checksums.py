@@ -16,7 +16,7 @@ from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.frames.frame_map import FrameMap
-from tierfs.engine.metadata import chains, checksums, tables
+from tierfs.engine.metadata import chains, checksums, frame_rows, tables
 from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -53,7 +53,7 @@ def mend_checksums(metadata: MetadataStore, scrubber: Scrubber, object_id: Objec
         if frames is None:
             checksums.put_grid(txn, object_id, grid)
         else:
-            checksums.put_compressed(txn, object_id, grid, frames, record.length)
+            frame_rows.put_compressed(txn, object_id, grid, frames, record.length)
     scrubber.reader.etags.plain.forget(object_id)
     return None
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, SegmentId, Tier
-from tierfs.engine.metadata import chains, checksums, directories
+from tierfs.engine.metadata import chains, checksums, directories, frame_rows
 from tierfs.engine.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -133,7 +133,7 @@ def _grids(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> Iter
         following = checksums.run_behind(txn, object_id, at)
         limit = length if following is None else min(following, length)
         held = ByteRange(at, max(at, min(wanted.end, limit)))
-        if run is None or not held or not checksums.has_frames(run, placed.object):
+        if run is None or not held or not frame_rows.has_frames(run, placed.object):
             yield ByteRange(at, wanted.end), None
             return
         held = ByteRange(at, min(held.end, run.start + run.count * CRC_BLOCK_BYTES))
