@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.engine.frames.objects import LEVEL, text, unpacked
+from tierfs.base.system.extras import MissingPackage
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES
+from tierfs.engine.frames import zstd
 from tierfs.engine.frames.zstd import WINDOW_LIMIT_BYTES, compressed
 
 MAGIC = bytes.fromhex("28b52ffd")
@@ -66,6 +70,27 @@ def test_threads_do_not_share_what_they_unpack_with() -> None:
 def test_the_library_is_loaded_with_the_first_frame() -> None:
     script = "import sys, tierfs.engine.frames.zstd; assert 'zstandard' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda frame: compressed(HUNDRED, LEVEL),
+        lambda frame: unpacked(frame, len(HUNDRED)),
+        lambda frame: zstd.decompress(frame, len(HUNDRED)),
+        lambda frame: zstd.Unpacking(io.BytesIO(frame)),
+    ],
+)
+def test_without_the_library_the_error_names_it(
+    use: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = compressed(HUNDRED, LEVEL)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with (
+        ThreadPoolExecutor(1) as pool,  # a new thread has loaded nothing of the library
+        pytest.raises(MissingPackage, match="zstd compression needs the package zstandard, which is not installed"),
+    ):
+        pool.submit(use, frame).result()
 
 
 @pytest.mark.parametrize("size", [0, CRC_BLOCK_BYTES - 1, CRC_BLOCK_BYTES + 1, 2 * CRC_BLOCK_BYTES])

@@ -11,6 +11,7 @@ import threading
 from typing import IO, TYPE_CHECKING, cast
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.system.extras import needed_by
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.frames.boundaries import (
     CHECKSUM,
@@ -23,12 +24,15 @@ from tierfs.engine.frames.boundaries import (
 )
 
 if TYPE_CHECKING:
-    from zstandard import ZstdCompressor, ZstdDecompressor
+    from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 # Largest window of a frame of others: the limit of the program zstd without its option --long.
 _FOREIGN_WINDOW_BYTES = 128 << 20
 
 _INCOMPLETE = "its last frame is not complete"
+
+# What fails without the library, for its error.
+_TASK = "zstd compression"
 
 
 class _Contexts(threading.local):
@@ -49,7 +53,8 @@ def compressed(data: Buffer, level: int) -> bytes:
     """
     compressor = _contexts.compressors.get(level)
     if compressor is None:
-        from zstandard import ZstdCompressor
+        with needed_by(_TASK):
+            from zstandard import ZstdCompressor
 
         compressor = ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
         _contexts.compressors[level] = compressor
@@ -66,11 +71,10 @@ def decompress_into(stored: memoryview, view: memoryview) -> None:
     unsummed = _unsummed(stored, len(view))
     if not len(view):
         return
-    from zstandard import ZstdError
-
+    decompressor = _decompressor()
     try:
-        count = _decompressor().stream_reader(unsummed, read_across_frames=True).readinto(view)
-    except ZstdError as exc:
+        count = decompressor.stream_reader(unsummed, read_across_frames=True).readinto(view)
+    except _error() as exc:
         raise DataLoss(f"zstd frames are damaged: {exc}") from exc
     if count != len(view):
         raise DataLoss(f"zstd frames are damaged: they have {count} bytes, not {len(view)}")
@@ -78,10 +82,18 @@ def decompress_into(stored: memoryview, view: memoryview) -> None:
 
 def _decompressor() -> ZstdDecompressor:
     if _contexts.decompressor is None:
-        from zstandard import ZstdDecompressor
+        with needed_by(_TASK):
+            from zstandard import ZstdDecompressor
 
         _contexts.decompressor = ZstdDecompressor(max_window_size=WINDOW_LIMIT_BYTES)
     return _contexts.decompressor
+
+
+def _error() -> type[ZstdError]:
+    """Return what the contexts raise. Looked up only where something was raised."""
+    from zstandard import ZstdError
+
+    return ZstdError
 
 
 def _unsummed(stored: memoryview, plain_bytes: int) -> Buffer:
@@ -111,13 +123,12 @@ def decompress(stored: Buffer, limit_bytes: int) -> bytes:
 
     Raises DataLoss for damage, for other bytes between or after them, and for more than `limit_bytes`.
     """
-    from zstandard import ZstdError
-
     walk = FrameWalk()
     walk.feed(stored)
+    decompressor = _foreign()
     try:
-        output = _foreign().stream_reader(stored, read_across_frames=True).read(limit_bytes + 1)
-    except ZstdError as exc:
+        output = decompressor.stream_reader(stored, read_across_frames=True).read(limit_bytes + 1)
+    except _error() as exc:
         raise DataLoss(str(exc)) from exc
     if len(output) > limit_bytes:
         raise DataLoss(f"it unpacks to more than {limit_bytes} bytes")
@@ -138,11 +149,9 @@ class Unpacking:
 
     def read(self, size_bytes: int) -> bytes:
         """Return the next bytes, none at the end. Raises DataLoss for damage, and where the last frame is cut."""
-        from zstandard import ZstdError
-
         try:
             output = self._reader.read(size_bytes)
-        except ZstdError as exc:
+        except _error() as exc:
             raise DataLoss(str(exc)) from exc
         if not output and size_bytes and not self._walk.is_whole:
             raise DataLoss(_INCOMPLETE)
@@ -166,6 +175,7 @@ class _WalkedFile:
 
 def _foreign() -> ZstdDecompressor:
     """Return a context of its own, because it keeps the window of a frame."""
-    from zstandard import ZstdDecompressor
+    with needed_by(_TASK):
+        from zstandard import ZstdDecompressor
 
     return ZstdDecompressor(max_window_size=_FOREIGN_WINDOW_BYTES)

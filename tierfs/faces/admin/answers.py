@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tierfs.base.system.extras import MissingPackage
 from tierfs.base.words import errors, json_data, names, units
 from tierfs.base.words.errors import InvalidRequest, TierfsError
 from tierfs.faces.admin.guard import Refusal
@@ -22,6 +23,7 @@ _STATUS: tuple[tuple[type[TierfsError], int], ...] = (
     (errors.NotFound, 404),
     (errors.PermissionDenied, 403),
     (errors.NoColdTier, 409),
+    (MissingPackage, 500),
     (errors.InvalidRequest, 400),
     (errors.Conflict, 409),
     (errors.StorageFull, 507),
