@@ -142,6 +142,18 @@ def test_frames_that_do_not_shrink_take_requests_of_bounded_memory() -> None:
     assert len(storage.ranges) == 4
 
 
+def test_a_table_between_frames_takes_no_memory() -> None:
+    """As it is in a joined object; the frames beside it are received alone."""
+    held = Frames([text(random.Random(number), 10_000) for number in range(4)], {2: bytes(3 * MIB)}, 10**6)
+    storage = stored(held)
+    assert PlainBytes(held).small_request(held.record, 15_000, memoryview(bytearray(10_000))) is None
+    assert PlainBytes(held).small_request(held.record, 5_000, memoryview(bytearray(10_000))) is not None
+    for start, end in ((15_000, 25_000), (0, 40_000)):
+        storage.ranges.clear()
+        assert read(held, storage, start, end)[0] == held.plain[start:end]
+        assert sum(end - start for start, end in storage.ranges) <= 40_000
+
+
 @pytest.mark.parametrize("number", [0, 3, 5])
 def test_a_damaged_frame_is_zeros_and_the_others_are_right(number: int) -> None:
     held = Frames([text(random.Random(seed), 10_000) for seed in range(6)], {}, 10**6)

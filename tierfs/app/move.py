@@ -1,15 +1,15 @@
 """Move a store's cold tier: copy it to another place, prove every byte there, and switch. Part of the composition root.
 
 Steps: the place is shown to be another one, and marked as this store's, with a note that objects are missing ->
-everything is copied while the store is used -> everything that has checksums is read there and proved -> the holder,
-which uploads nothing meanwhile, copies what is newer, records the place and removes the note. A move that was stopped
-continues when it is run again. The place before is left as it is.
+everything is copied while the store is used -> everything that has checksums, and the tables of objects, is read there
+and proved -> the holder, which uploads nothing meanwhile, copies what is newer, records the place and removes the note.
+A move that was stopped continues when it is run again. The place before is left as it is.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.tiering.relocate import Copied, TierCopy
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.scrub.tables import ObjectTables
 from tierfs.upkeep.holder.perform import perform
 from tierfs.upkeep.holder.verbs import PLACE, SWITCH
 
@@ -151,28 +152,38 @@ class _Moving:
         self._copy.run(compares=True)
 
     def prove(self) -> list[str]:
-        """Read all that has checksums in the new place; return the names of objects that were bad before.
+        """Read all that has checksums in the new place, and the tables; return the names of objects bad before.
 
         An object that is wrong there and right in the place before is copied once more; nothing else there is replaced.
         Raises DataLoss unless the new place then has every byte that the place before has.
         """
-        bad = self._bad(self._pieces(), self._there, shown=True)
-        names = {part.object_name for part in bad}
+        bad, bad_tables = self._bad(self._pieces(), self._there, shown=True), self._bad_tables(self._there)
+        names = {part.object_name for part in bad} | bad_tables
         whole = [piece for piece in self._pieces() if _part(piece).object_name in names] if names else []
         bad_before = self._bad(whole, self._store.storage_of)
-        kept = {part.object_name for part in bad_before}
+        bad_tables_before = self._bad_tables(self._store.storage_of, names)
+        kept = {part.object_name for part in bad_before} | bad_tables_before
         for name in sorted(names - kept):
             self._copy.again(name)
         copied = self._bad((piece for piece in whole if _part(piece).object_name not in kept), self._there)
         still = (part for part in bad if part.object_name in kept)
         worse = [part for part in still if any(ranges.subtract(bad[part], bad_before.get(part, ())))]
-        if lost := [*copied, *worse]:
+        worse_tables = self._bad_tables(self._there, names - kept) | (bad_tables & kept) - bad_tables_before
+        if lost := [*(part.object_name for part in (*copied, *worse)), *sorted(worse_tables)]:
             raise DataLoss(
-                f"{printable(lost[0].object_name)} differs between {self._target!r} and {self._origin!r}",
+                f"{printable(lost[0])} differs between {self._target!r} and {self._origin!r}",
                 remedy="check both places, repair the current one (tierfs check --read --repair), and run the "
                 "command again",
             )
         return sorted(kept)
+
+    def _bad_tables(
+        self, storage_of: Callable[[LocationId], ChunkStorage], names: Collection[str] | None = None
+    ) -> set[str]:
+        """Return the objects, of all or of these, whose seek table or index is bad in a place."""
+        scrubber = Scrubber(self._store.metadata, self._store.files, storage_of)
+        damaged = ObjectTables(self._store.metadata, scrubber).damaged(names)
+        return {record.name for record, _ in damaged if record.location_id == self._location_id}
 
     def _bad(
         self, wanted: Iterable[ScrubPiece], storage_of: Callable[[LocationId], ChunkStorage], *, shown: bool = False

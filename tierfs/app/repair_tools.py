@@ -11,6 +11,7 @@ from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.upkeep.check.journal import JournalCheck
 from tierfs.upkeep.check.repair.copies import MayLose
 from tierfs.upkeep.check.repair.mender import MendTools
+from tierfs.upkeep.check.repair.renew import RenewTools
 
 
 def tools(store: Store, may_lose: MayLose) -> MendTools:
@@ -23,6 +24,7 @@ def tools(store: Store, may_lose: MayLose) -> MendTools:
         storage_of=store.storage_of,
         cold=_RecentlyProved(store),
         checkpoint=lambda: _checkpoint(store),
+        renewing=lambda: _renewing(store),
         grace_ms=store.settings.offload.grace_s * 1000,
         may_lose=may_lose,
     )
@@ -56,6 +58,11 @@ def _proved(store: Store) -> ChunkStorage | None:
             remedy="check that the cold tier is mounted, and that the bucket is right",
         )
     return storage
+
+
+def _renewing(store: Store) -> RenewTools:
+    work = store.cold_work("check")
+    return RenewTools(work.cold.location_id, work.consolidator, work.repacker)
 
 
 def _checkpoint(store: Store) -> None:

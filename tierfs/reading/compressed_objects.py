@@ -8,7 +8,7 @@ is compared. Memory is bounded: by the tables, which take part of the object, by
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import GridBuilder, crc32c, twice
@@ -67,7 +67,18 @@ def opened(storage: ChunkStorage, stored: StoredObject, plain_bytes: int | None 
         storage.read_into(stored.name, start, view, if_match=stored.etag)
         return view
 
-    sections = tuple(seek_table.read_sections(read, stored.length_bytes, _TAIL_BYTES))
+    sections, frames = read_tables(read, stored.length_bytes, plain_bytes)
+    return CompressedObject(stored, sections, frames)
+
+
+def read_tables(
+    read: Callable[[int, int], memoryview], stored_bytes: int, plain_bytes: int | None = None
+) -> tuple[tuple[Section, ...], FrameMap]:
+    """Return the sections of an object of so many stored bytes, and all its frames; `read` reads between two offsets.
+
+    Raises DataLoss as `opened`.
+    """
+    sections = tuple(seek_table.read_sections(read, stored_bytes, _TAIL_BYTES))
     starts, offsets = array("Q", (0,)), array("Q", (0,))
     for size in seek_table.object_frames(sections):
         if not is_readable(size.plain_bytes, size.stored_bytes):
@@ -77,13 +88,13 @@ def opened(storage: ChunkStorage, stored: StoredObject, plain_bytes: int | None 
             )
         starts.append(starts[-1] + size.plain_bytes)
         offsets.append(offsets[-1] + size.stored_bytes)
-    compressed = CompressedObject(stored, sections, FrameMap(starts, offsets))
-    if plain_bytes is not None and compressed.plain_bytes != plain_bytes:
-        raise DataLoss(f"its seek table has frames of {compressed.plain_bytes} bytes, not of {plain_bytes}")
-    crowded = frame_rows.crowded_run(compressed.frames)
+    frames, end = FrameMap(starts, offsets), starts[-1]
+    if plain_bytes is not None and end != plain_bytes:
+        raise DataLoss(f"its seek table has frames of {end} bytes, not of {plain_bytes}")
+    crowded = frame_rows.crowded_run(frames)
     if crowded is not None:
         raise DataLoss(f"its seek table has too many frames for {RUN_BYTES} bytes from {crowded} on")
-    return compressed
+    return sections, frames
 
 
 def plain_steps(storage: ChunkStorage, compressed: CompressedObject, wanted: ByteRange) -> Iterator[memoryview]:

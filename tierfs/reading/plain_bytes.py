@@ -17,7 +17,7 @@ from tierfs.base.bytes import ranges
 from tierfs.base.system.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
+from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.engine.metadata import checksums, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
@@ -40,6 +40,9 @@ _WORTH_A_REQUEST_BYTES = MIB
 
 # Limit of one request to a ledger's object: entries of a few bytes are mostly frames.
 _MOST_SCRATCH_BYTES = 16 * MIB
+
+# Stored bytes that the loop asks for even for a few plain ones: those of two frames, which a block may be in.
+_MOST_SMALL_BYTES = 2 * CRC_BLOCK_BYTES
 
 # Limit of one request for frames that do not fit into the memory of their plain bytes, as they do not shrink.
 _MOST_OWN_SCRATCH_BYTES = MIB
@@ -144,17 +147,21 @@ class PlainBytes:
             at = end
 
     def small_request(self, record: ObjectRecord, offset: int, view: memoryview) -> SmallRequest | None:
-        """Return the one request that fills a small `view` with plain bytes; None for a ledger's object.
+        """Return the one request that fills a small `view` with plain bytes; None if a thread has to make it.
 
-        For the loop: it takes memory of its own for the stored bytes, and perhaps a look at the metadata. Raises as
-        `read_into`.
+        A thread gets ledgers' objects, and more stored bytes than twice the plain ones, as with a table between two
+        frames. For the loop: it takes memory of its own for the stored bytes, and perhaps a look at the metadata.
+        Raises as `read_into`.
         """
         if record.encoding is PayloadEncoding.RAW:
             return SmallRequest(offset, view, None)
         if record.encoding.is_ledger:
             return None
         shares = list(self.frame_shares(record, ByteRange(offset, offset + len(view))))
-        scratch = Scratch(memoryview(bytearray(shares[-1].finish - shares[0].begin)), shares[0].begin)
+        stored_bytes = shares[-1].finish - shares[0].begin
+        if stored_bytes > max(2 * len(view), _MOST_SMALL_BYTES):
+            return None
+        scratch = Scratch(memoryview(bytearray(stored_bytes)), shares[0].begin)
         return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, self._count))
 
     def forget(self, object_id: ObjectId) -> None:
@@ -365,7 +372,8 @@ def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[
     """Yield groups of shares to request together, and memory for their stored bytes.
 
     Frames are received into the end of `view`: no reader's memory is outside of the budget. Only if they shrink too
-    little for that, which `auto` excludes, they take a request and some memory for each MiB.
+    little for that, which `auto` excludes, they take a request and some memory for each MiB. A table between two frames
+    that has more is not received.
     """
     origin, stored_bytes = shares[0].begin, shares[-1].finish - shares[0].begin
     gap, done = len(view) - stored_bytes, 0
@@ -376,6 +384,6 @@ def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[
     if fits:
         yield shares, Scratch(view[gap:], origin, gap)
         return
-    parts = (part for share in shares for part in share.cut(_MOST_OWN_SCRATCH_BYTES))
+    parts = (part for share in shares for part in share.cut(_MOST_OWN_SCRATCH_BYTES) if part.length_bytes)
     for run in ranges.runs(parts, lambda run, part: part.finish - run[0].begin <= _MOST_OWN_SCRATCH_BYTES):
         yield run, Scratch(memoryview(bytearray(run[-1].finish - run[0].begin)), run[0].begin)

@@ -44,7 +44,7 @@ def pack_in(directory: Path) -> Path:
     return next(path for path in sorted((directory / "packs").rglob("*")) if path.is_file())
 
 
-@pytest.mark.parametrize("spoil", ["flip", "cut", "empty"])
+@pytest.mark.parametrize("spoil", ["flip", "cut", "empty", "end"])
 @pytest.mark.parametrize("where", ["cold", "nas"])
 def test_of_two_copies_the_good_one_stays(store: Path, tmp_path: Path, spoil: str, where: str) -> None:
     """Bytes that are wrong at the new place are copied again, and damaged ones replace no good ones."""
@@ -65,6 +65,29 @@ def test_two_copies_that_are_damaged_in_other_places_stay_where_they_are(store: 
     done = tierfs("move", "--to", nas, store=store, check=False)
     assert (done.code, "differs between directory" in done.err) == (74, True), done
     assert tierfs("config", "--json", store=store).json["cold.url"]["value"] == f"file:{tmp_path / 'cold'}"
+
+
+def test_a_bad_end_of_an_object_takes_no_bad_bytes_over_good_ones(store: Path, tmp_path: Path) -> None:
+    """The end is that of a pack, which only a recovery reads."""
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    pack, there = pack_in(tmp_path / "cold"), pack_in(nas)
+    flip(pack, at=20)
+    flip(there, at=-1)
+    before = there.read_bytes()
+    done = tierfs("move", "--to", nas, store=store, check=False)
+    assert (done.code, "differs between directory" in done.err) == (74, True), done
+    assert there.read_bytes() == before
+
+
+def test_an_end_that_is_bad_in_both_places_is_told(store: Path, tmp_path: Path) -> None:
+    pack = pack_in(tmp_path / "cold")
+    flip(pack, at=-1)
+    (tmp_path / "nas").mkdir()
+    done = tierfs("--json", "move", "--to", tmp_path / "nas", store=store, check=False)
+    assert (done.code, done.json["damaged"]) == (0, [str(pack.relative_to(tmp_path / "cold"))])
+    assert "REPAIRED  tables-damaged" in tierfs("check", "--read", "--repair", store=store, check=False).out
+    require_clean(store)
 
 
 def test_an_object_of_the_journal_that_is_another_there_is_refused(store: Path, tmp_path: Path) -> None:
@@ -107,6 +130,7 @@ def flip(file: Path, at: int | None = None) -> None:
 
 SPOIL: dict[str, Callable[[Path], None]] = {
     "flip": flip,
+    "end": lambda file: flip(file, at=-1),
     "cut": lambda file: rewrite(file, file.read_bytes()[:-1]),
     "empty": lambda file: rewrite(file, b""),
 }

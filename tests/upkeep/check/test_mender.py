@@ -23,6 +23,7 @@ from tierfs.upkeep.check.findings import RECOVER, UNREACHABLE, Finding, FindingP
 from tierfs.upkeep.check.journal import JournalCheck
 from tierfs.upkeep.check.repair.copies import Mended
 from tierfs.upkeep.check.repair.mender import Mender, MendTools
+from tierfs.upkeep.check.repair.renew import RenewTools
 from tierfs.upkeep.check.scrub.pieces import PIECE_BYTES
 
 POLICY = {"chunk_bytes": str(4 * PIECE_BYTES), "object_bytes": str(64 * PIECE_BYTES)}
@@ -38,10 +39,16 @@ def mended(
         storage_of=lambda _: store.cold,
         cold=cold or (lambda: store.cold),
         checkpoint=lambda: None,
+        renewing=lambda: renewing(store),
         grace_ms=0,
         may_lose=lambda *_: True,
     )
     return [done for _, done in Mender(tools).run(findings)]
+
+
+def renewing(store: TestStore) -> RenewTools:
+    work = store.cold_work()
+    return RenewTools(work.cold.location_id, work.consolidator, work.repacker)
 
 
 def hole(store: TestStore, name: str) -> Finding:

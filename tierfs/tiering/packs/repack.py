@@ -12,7 +12,7 @@ same bytes, those of clones, share them in the new pack, too. The old pack stays
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -156,11 +156,27 @@ class Repack:
         """
         with self._one_at_a_time:
             self._cold.require_ours()
-            pack, live = self._named(pack_id, chunks)
+            pack, live = self._named(pack_id, chunks, asks_to_compress)
             done = Repacked()
             for group in ranges.groups(live, lambda each: each.chunk.length, MOST_BYTES, MAX_PACK_ENTRIES):
                 assert pack is not None
                 done = done.plus(self._compress(pack, group, frees=len(live) == pack.references))
+            return done
+
+    def renew(self, pack_id: ObjectId, chunks: Iterable[tuple[SegmentId, int]]) -> Repacked:
+        """Move chunks of a pack whose index or seek table is damaged, named by segment and start, to new packs.
+
+        Those that are suspect stay. Idempotent. Raises as `run`.
+        """
+        with self._one_at_a_time:
+            self._cold.require_ours()
+            pack, live = self._named(pack_id, chunks, lambda *_: True)
+            done = Repacked()
+            for alike in pack_policy.by_compression(live, lambda each: each.policy):
+                for group in ranges.groups(alike, lambda each: each.chunk.length, MOST_BYTES, MAX_PACK_ENTRIES):
+                    assert pack is not None
+                    with self._recipe(pack, group, list(self._plain(pack, group)), frees=True) as recipe:
+                        done = done.plus(objects.make(self._metadata, self._cold, recipe))
             return done
 
     def _compress(self, pack: ObjectRecord, live: Sequence[_Live], *, frees: bool) -> Repacked:
@@ -174,9 +190,12 @@ class Repack:
         return Repacked(kept_plain_bytes=recipe.payload_bytes)
 
     def _named(
-        self, pack_id: ObjectId, chunks: Iterable[tuple[SegmentId, int]]
+        self,
+        pack_id: ObjectId,
+        chunks: Iterable[tuple[SegmentId, int]],
+        wants: Callable[[Policy, ObjectRecord], bool],
     ) -> tuple[ObjectRecord | None, list[_Live]]:
-        """Return a pack with those of these chunks that its segments want compressed now, by their bytes in it."""
+        """Return a pack with those of these chunks that the policies of their segments want moved, by their bytes."""
         live: list[_Live] = []
         cache, pack = PolicyCache(), None
         for batch in ranges.groups(chunks, lambda _: 0, 0, BATCH):
@@ -191,7 +210,7 @@ class Repack:
                         continue
                     policy = cache.of(txn, segment).values
                     path = directories.path_of(txn, segment.parent_id, segment.name)
-                    if asks_to_compress(policy, pack) and not names.is_removed(path):
+                    if wants(policy, pack) and not names.is_removed(path):
                         live.append(_Live(segment_id, path, policy, chunk))
         return pack, sorted(live, key=lambda each: (each.held, each.segment_id))
 

@@ -74,6 +74,7 @@ class Kind(StrEnum):
     OBJECT_ORPHANS = "object-orphans"
     JOURNAL = "journal"
     BYTES = "bytes-damaged"
+    TABLES = "tables-damaged"
     UNCHECKED = "unchecked"
 
 
@@ -96,6 +97,7 @@ class Mend(StrEnum):
     RESTORE = "restore the bytes if a valid copy exists"
     WRITE_CHECKPOINT = "write a checkpoint"
     WRITE_AGAIN = "write the object again"
+    RENEW_OBJECT = "write its verified bytes to a new object"
     RESTORE_ENTRIES = "restore the entries from their copy in the bucket"
 
 

@@ -19,8 +19,10 @@ from tierfs.upkeep.check.findings import RECOVER, Finding, FindingPlace, Kind, M
 from tierfs.upkeep.check.repair import rows
 from tierfs.upkeep.check.repair.checksums import mend_checksums
 from tierfs.upkeep.check.repair.copies import CopyMender, MayLose, Mended
+from tierfs.upkeep.check.repair.renew import Renewer, RenewTools
 from tierfs.upkeep.check.repair.unrecorded import Unrecorded
 from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.scrub.tables import ObjectTables
 
 # Mends that read copies.
 _OF_BYTES = (Mend.REPLACE_CHUNK, Mend.CLEAR_SUSPECT, Mend.RESTORE)
@@ -36,6 +38,8 @@ class MendTools:
     cold: Callable[[], ChunkStorage | None]
     """The cold tier once it has proved to be ours; raises otherwise."""
     checkpoint: Callable[[], None]
+    renewing: Callable[[], RenewTools]
+    """Returns the executors that move bytes of the cold tier; called once it has proved to be ours."""
     grace_ms: int
     may_lose: MayLose
 
@@ -49,6 +53,8 @@ class Mender:
         self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
         self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
+        objects = ObjectTables(tools.metadata, self._scrubber)
+        self._renewer = Renewer(tools.metadata, objects, tools.renewing, tools.checkpoint)
         self._wants_checkpoint = self._has_checkpointed = False
         self._replaced: set[FindingPlace] = set()
         """Chunks mended by this run."""
@@ -149,6 +155,10 @@ class Mender:
             return self._write_again(finding)
         if finding.mend is Mend.RESTORE_ENTRIES:
             return self._restore_entries(finding)
+        if finding.mend is Mend.RENEW_OBJECT:
+            self._tools.cold()
+            self._wants_checkpoint = True  # so that the journal names the new object, and the old one may go
+            return self._renewer.renew(finding.object_id)
         assert finding.mend is Mend.REBUILD_CHECKSUMS, finding.mend
         return mend_checksums(self._metadata, self._scrubber, ObjectId(finding.object_id))
 

@@ -26,6 +26,7 @@ from tierfs.upkeep.check.repair.checksums import copied
 from tierfs.upkeep.check.scrub.copy_reader import Checked, Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.scrub.tables import ObjectTables
 from tierfs.upkeep.check.segments import segment_name
 from tierfs.upkeep.check.unchunked import defect, of_segment
 
@@ -171,10 +172,11 @@ class DeepCheck:
         self.bytes = 0
 
     def run(self) -> Iterator[Finding]:
-        """Yield every bad range, except extents already recorded as lost."""
+        """Yield every bad range, except extents already recorded as lost, and every damaged table of an object."""
         with self._metadata.read() as txn:
             ids = array("Q", (tables.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
         segments = self._meter.each(map(SegmentId, ids), self._name)
+        doubtful: set[int] = set()
         for checked in self._scrubber.run(piece for segment_id in segments for piece in self._pieces(segment_id)):
             if checked.piece.placed is None or checked.piece.placed.chunk.lost or checked.away:
                 continue
@@ -183,8 +185,11 @@ class DeepCheck:
             # A name costs 40 us: for each small segment that would be a tenth of the check.
             shown = self._name(checked.piece.segment_id) if size_bytes >= MIB else self._named[1]
             self._meter(size_bytes, shown)
+            if checked.bad:
+                doubtful.add(checked.piece.placed.object.id)
             yield from self._findings(checked)
         yield from self._unreadable
+        yield from ObjectTables(self._metadata, self._scrubber, doubtful).findings()
 
     def _pieces(self, segment_id: SegmentId) -> Iterator[ScrubPiece]:
         try:
