@@ -272,11 +272,12 @@ class ObjectRecord(Record):
         return self.written_ms or self.created_ms
 
     def check(self) -> None:
-        """Raise DataLoss unless a cold object has a location and an etag, and an encoded one a ledger."""
+        """Raise DataLoss unless a cold object has a location and an etag, a ledger's one its ledger, and a compressed
+        one its stored bytes in the cold tier; and for an encrypted one."""
         require(self.tier is Tier.LOCAL or self.location_id > 0, "a cold object without a location", self.id)
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
         framed = self.stored_length > self.length and self.segment_id > 0
-        require(not self.encoding.is_ledger or framed, "an encoded object without a ledger", self.id)
+        require(not self.encoding.is_ledger or framed, "a ledger's object without its ledger", self.id)
         is_compressed = self.encoding is PayloadEncoding.ZSTD_FRAMES
         ours = self.stored_length > 0 and self.tier is Tier.COLD and not self.foreign and not self.segment_id
         require(not is_compressed or ours, "an impossible compressed object", self.id)
