@@ -70,6 +70,7 @@ _WITH = {
 """Classes that are thread-safe by others, or are tested elsewhere."""
 
 _STATELESS = {
+    "ObjectTables",
     "Accuser",
     "BatchJobs",
     "Composer",

@@ -136,6 +136,10 @@ def policy_forms(key: str) -> dict[str, object]:
         return {"local-first": "local-first", "bookkeeper-first": "local-first"}
     if key == "ack":
         return {"local": "local", "cold": "cold"}
+    if key == "compression":
+        return {"off": "off", "OFF": "off", "auto": "auto", "Zstd": "zstd"}
+    if key == "compression_level":
+        return {"1": 1, " 19 ": 19}
     if isinstance(policy.value_of(Policy(), key), bool):
         return dict(FLAGS)
     if key == "transform":
