@@ -39,6 +39,7 @@ LOSING = ("copytruncate", "compress")
 LINE_BYTES = 100
 WRITE_S = 0.05
 END_S = 120.0
+_LEAST_ROTATIONS = 2
 """Longest time in which a follower catches up."""
 
 Number = int
@@ -238,7 +239,7 @@ def run(
     rotated.write(0)
     drill.catch_up()  # files that were rotated before the first run are not read
     with rotated.running(every_s):
-        for _ in range(kills):
+        while drill.kills < kills or rotated.rotations < _LEAST_ROTATIONS:
             drill.kill_one(most_calls)
     for file in rotated.files:
         file.close()
