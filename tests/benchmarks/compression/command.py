@@ -37,8 +37,8 @@ _SIZE_BYTES = 512 * MIB
 _REPETITIONS = 5
 _DOCS = Path(__file__).parents[3] / "docs"
 _POLICIES = (OFF, ZSTD, AUTO)
-_COPIES = 8
-"""Of a file in the server, for offload: it deletes late what subjects left, and a full one does not answer."""
+_COPIES = 6
+"""Of a file in the server, for each repetition: it deletes late what subjects left, and a full one does not answer."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _random(asked: Asked) -> Questions:
 
 def _offload(asked: Asked) -> Questions:
     files = [write_text(kind, asked.directory, asked.size_bytes) for kind in asked.kinds]
-    with served(asked.directory, _COPIES * asked.size_bytes) as server:
+    with served(asked.directory, _COPIES * asked.size_bytes * asked.repetitions * len(asked.kinds)) as server:
         bucket = server.endpoint.create_bucket()
         made = {name: make_store(asked.directory / name, server.endpoint, bucket, name) for name in _POLICIES}
         if asked.other is not None:
