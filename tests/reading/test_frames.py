@@ -26,19 +26,20 @@ NAME = "o"
 
 
 class Watched(MemoryStorage):
-    """Tells which ranges were asked for, delivers them in steps, and may deliver a beginning twice."""
+    """Tells which ranges were asked for, delivers them in steps, and may start again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ranges: list[tuple[int, int]] = []
         self.step_bytes = 700
-        self.breaks = False
+        self.breaks_after = 0.0
+        """Part of the bytes that arrive before it delivers all of them, which may be all."""
 
     def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
         self.ranges.append((offset, offset + len(buffer)))
         progress = more.pop("progress", None)
-        if self.breaks:
-            self._deliver(name, offset, buffer, len(buffer) * 2 // 3, progress)
+        if self.breaks_after:
+            self._deliver(name, offset, buffer, int(len(buffer) * self.breaks_after), progress)
         self._deliver(name, offset, buffer, len(buffer), progress)
 
     def _deliver(self, name: str, offset: int, buffer: memoryview, end: int, progress: Any) -> None:
@@ -118,7 +119,8 @@ def test_any_range_of_frames_of_any_size(seed: int, monkeypatch: pytest.MonkeyPa
     held = Frames(plain, gaps, 20_000)
     storage = stored(held)
     for _ in range(12):
-        storage.step_bytes, storage.breaks = chosen.choice([1_000, 3_000, 10**6]), chosen.random() < 0.5
+        storage.step_bytes = chosen.choice([1_000, 3_000, 10**6])
+        storage.breaks_after = chosen.choice([0.0, 0.0, 0.7, 1.0])
         start = chosen.randrange(len(held.plain))
         end = chosen.randrange(start + 1, len(held.plain) + 1)
         data, shown = read(held, storage, start, end, pinned=chosen.random() < 0.8)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange
+from tierfs.reading.scratch import Scratch
 
 if TYPE_CHECKING:
     from tierfs.engine.frames.frame_map import FrameMap
@@ -18,32 +18,10 @@ log = logging.getLogger(__name__)
 _STEP_BYTES = MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Memory for stored bytes: of its own, or the end of the memory for the plain ones."""
-
-    view: memoryview
-    origin: int
-    """Offset of its first byte in the stored object."""
-    gap_bytes: int = -1
-    """Plain bytes in front of it in their memory; below 0: it has its own."""
-
-    def limit(self, arrived: int, plain_bytes: int) -> int:
-        """Return up to where plain bytes may be written, with so many stored ones arrived."""
-        # A storage that tries again receives all of them once more, and plain bytes that were shown must not change.
-        return plain_bytes if self.gap_bytes < 0 or arrived == len(self.view) else self.gap_bytes
-
-    def bytes(self, start: int, end: int, plain_end: int) -> memoryview:
-        """Return stored bytes, in memory that writing plain ones up to `plain_end` does not touch."""
-        stored = self.view[start - self.origin : end - self.origin]
-        overlaps = 0 <= self.gap_bytes < plain_end - (start - self.origin)
-        return memoryview(bytearray(stored)) if overlaps else stored
-
-
 class FrameShare:
     """The wanted plain bytes in neighbouring frames of one row, unpacked as they arrive."""
 
-    __slots__ = ("_end", "_frames", "_index", "_stop", "_wanted", "begin", "finish")
+    __slots__ = ("_frames", "_index", "_stop", "_wanted", "begin", "finish")
 
     def __init__(self, frames: FrameMap, wanted: ByteRange, numbers: range | None = None) -> None:
         """`wanted` is a range of the object inside the frames, not empty. `numbers`: only that part of it in these."""
@@ -93,9 +71,12 @@ class FrameShare:
         return False
 
     def take(self, scratch: Scratch, arrived: int, view: memoryview, done: int) -> int:
-        """Unpack arrived frames to `view` from `done` on, about a MiB; return the filled length of `view`."""
+        """Unpack arrived frames to `view` from `done` on, about a MiB; return the filled length of `view`.
+
+        It stops in front of a frame that does not fit into `view`.
+        """
         starts, stored, wanted = self._frames.starts, self._frames.stored, self._wanted
-        arrived_end, limit = scratch.origin + arrived, scratch.limit(arrived, len(view))
+        arrived_end, limit = scratch.origin + arrived, len(view)
         # Plain numbers, not ranges: this runs 8,192 times for each GiB.
         end, index, wanted_end = done, self._index, wanted.end
         while index < self._stop and end - done < _STEP_BYTES and stored[index + 1] <= arrived_end:
@@ -104,7 +85,7 @@ class FrameShare:
             plain_end = end + last - first
             if plain_end > limit:
                 break
-            packed = scratch.bytes(stored[index], stored[index + 1], plain_end)
+            packed = scratch.bytes(stored[index], stored[index + 1])
             if (first, last) == (start, stop):
                 if start < stop:  # else stored bytes between frames
                     unpack_or_zeros(packed, view[end:plain_end], start)

@@ -23,11 +23,12 @@ from tierfs.engine.metadata import checksums, entries
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.reading.frames import FrameShare, Scratch
 from tierfs.reading.payloads import PayloadRun, PayloadShare
+from tierfs.reading.scratch import Scratch
 
 if TYPE_CHECKING:
     from tierfs.engine.frames.frame_map import FrameMap
+    from tierfs.reading.frames import FrameShare
 
 # Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries.
 _KEPT_RUNS = 256
@@ -134,6 +135,8 @@ class PlainBytes:
 
     def frame_shares(self, record: ObjectRecord, wanted: ByteRange) -> Iterator[FrameShare]:
         """Yield the shares of the rows in plain bytes of a compressed object, in order. Raises as `read_into`."""
+        from tierfs.reading.frames import FrameShare  # readers of plain objects need none
+
         at = wanted.start
         while at < wanted.end:
             frames = self._frames(record, at)
@@ -351,21 +354,25 @@ class _Unpacker:
         self._done = 0
 
     def arrived(self, received: int) -> None:
-        """Unpack the frames that are complete with so many stored bytes, and tell of each step."""
+        """Unpack frames that are complete with so many stored bytes, if none is received where their plain ones go."""
+        self._take(received, self._scratch.untouched(self._view))
+
+    def finish(self) -> None:
+        """Unpack the rest, after all stored bytes arrived and no more will."""
+        self._take(len(self._scratch.view), self._view)
+        self._count.add(self._frames, len(self._scratch.view), self._done)
+
+    def _take(self, received: int, view: memoryview) -> None:
+        """Unpack what fits into `view`, and report each step."""
         while self._waiting:
             share, before = self._waiting[0], self._done
-            self._done = share.take(self._scratch, received, self._view, before)
+            self._done = share.take(self._scratch, received, view, before)
             if share.taken:
                 self._waiting.popleft()
             elif self._done == before:
                 break
             if self._progress is not None and self._done > before:
                 self._progress(self._before + self._done)
-
-    def finish(self) -> None:
-        """Unpack the rest, after all stored bytes arrived."""
-        self.arrived(len(self._scratch.view))
-        self._count.add(self._frames, len(self._scratch.view), self._done)
 
 
 def _frame_requests(shares: Sequence[FrameShare], view: memoryview) -> Iterator[tuple[Sequence[FrameShare], Scratch]]:

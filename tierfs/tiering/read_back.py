@@ -17,7 +17,8 @@ from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.sequential_read import READ_STEP_BYTES, read_steps
 from tierfs.engine.frames.frame_map import FrameMap
-from tierfs.reading.frames import FrameShare, Scratch
+from tierfs.reading.frames import FrameShare
+from tierfs.reading.scratch import Scratch
 from tierfs.tiering.objects import StoredForm
 
 

@@ -64,9 +64,10 @@ def compressed(data: Buffer, level: int) -> bytes:
 def decompress_into(stored: memoryview, view: memoryview) -> None:
     """Decompress `stored`, consecutive frames, into `view`; they fill it exactly.
 
-    The GIL is released. Raises DataLoss for frames that cannot be unpacked, for other bytes between or after them, for
-    frames without their size, with a dictionary or too large a window, and for more or fewer bytes than `view` has. The
-    bytes in `view` are undefined then. The checksums of the frames are not compared: callers compare their CRC32C.
+    The GIL is released. `stored` is copied first: the two may share memory. Raises DataLoss for frames that cannot be
+    unpacked, for other bytes between or after them, for frames without their size, with a dictionary or too large a
+    window, and for more or fewer bytes than `view` has. The bytes in `view` are undefined then. The checksums of the
+    frames are not compared: callers compare their CRC32C.
     """
     unsummed = _unsummed(stored, len(view))
     if not len(view):
