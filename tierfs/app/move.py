@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tierfs.app.setup import place_change
 from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
+from tierfs.app.setup.supported import require_settings
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter, OnProgress
@@ -27,7 +28,7 @@ from tierfs.engine.chunkstore import probe
 from tierfs.engine.chunkstore.paced import PacedStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
-from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.protocol import ChunkStorage, supports_of
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
@@ -69,9 +70,13 @@ def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
         store_ownership.require_owner(txn.store)
     if place.has_same_address(before):
         raise InvalidRequest(f"the cold tier is already at {policies.told(before.record)}")
+    require_settings(place.record, store.settings.cold)
     with place_change.changing(store.paths, store.clock):
         with ExitStack() as stack:
             bare = stack.enter_context(closing(_connected(place)))
+            with store.metadata.read() as txn:
+                policies.require_storable(txn, supports_of(bare).max_object_bytes)
+            probe.require_writable(bare)
             is_marked = _is_marked(store, place, bare)
             trace = stack.enter_context(probe.trace(bare))
             if trace.is_at(store.storage_of(before.record.id)):

@@ -6,13 +6,14 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tierfs
-from tierfs.app import verbs
+from tierfs.app import move, verbs
 from tierfs.app.setup import place_change
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import open_store
@@ -27,17 +28,17 @@ from tierfs.base.words.errors import (
     TierfsError,
     Unavailable,
 )
+from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore import binding
 from tierfs.engine.chunkstore.binding import Binding
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.place import Place
-from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject, Supports
 from tierfs.engine.ledger import transforms
 
 CODE = """
-from tests.faces.python.test_packages import Kept
-def connect(url):
-    return Kept(url)
+from tests.faces.python.test_packages import Archive, Kept, Library, Overwriting, Small, Tiny
+connect, archive, library, overwriting, small, tiny = Kept, Archive, Library, Overwriting, Small, Tiny
 def broken(url):
     raise KeyError(url)
 def twice(entry):
@@ -48,6 +49,11 @@ def bad(entry):
 POINTS = """
 [tierfs.storage]
 kept = theirs:connect
+archive = theirs:archive
+library = theirs:library
+overwriting = theirs:overwriting
+small = theirs:small
+tiny = theirs:tiny
 broken = theirs:broken
 missing = theirs:nothing
 
@@ -95,6 +101,35 @@ class Kept(Binding):
 
     def end(self) -> None:
         self._step()
+
+
+class Library(Kept):
+    supports = Supports(writes=False)
+
+
+class Archive(Kept):
+    supports = Supports(deletes=False)
+
+
+class Small(Kept):
+    supports = Supports(max_object_bytes=16 * MIB)
+
+
+class Tiny(Kept):
+    supports = Supports(max_object_bytes=1 * MIB)
+
+
+class Overwriting(Kept):
+    """Replaces a taken name; `race` is what another process writes between the look and the write."""
+
+    supports = Supports(create_only=False)
+    race: Callable[[], None] | None = None
+
+    def write(self, name: str, blocks: Iterator[Buffer], metadata: Mapping[str, str], *, create_only: bool) -> None:
+        assert not create_only
+        super().write(name, blocks, metadata, create_only=False)
+        if self.race is not None:
+            self.race()
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +248,82 @@ def test_a_source_that_is_damaged_stores_nothing() -> None:
     with pytest.raises(DataLoss):
         kept.put("object", Damaged(b"bytes"))
     assert list(kept.list("")) == []
+
+
+def test_no_store_is_made_in_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(PermissionDenied, match="can only be read") as refused:
+        init_store(tmp_path / "store", Place.parsed("library://here"))
+    assert "tierfs adopt" in str(refused.value.remedy)
+    assert not (tmp_path / "store").exists()
+    assert not Kept.places["library://here"].objects
+    init_store(tmp_path / "store", None)
+    with open_store(tmp_path / "store") as store, pytest.raises(PermissionDenied, match="can only be read"):
+        place_change.change(store.metadata, store.paths, store.settings.cold, {"url": "library://here"})
+
+
+def test_a_place_that_cannot_be_written_is_followed(tmp_path: Path) -> None:
+    init_store(tmp_path / "store", Place.parsed("kept://here"))
+    with tierfs.open_store(tmp_path / "store") as store:
+        store.append("s", b"bytes", seal=True)
+        store.offload()
+    Kept.places["library://here"] = Kept.places["kept://here"]
+    with tierfs.open_store("library://here") as replica:
+        assert replica.segment("s").read() == b"bytes"
+
+
+def test_a_place_without_create_only_has_the_advisory_lease(tmp_path: Path) -> None:
+    report = init_store(tmp_path / "store", Place.parsed("overwriting://here"))
+    assert any("only an advisory lease" in warning for warning in report.warnings)
+    with open_store(tmp_path / "store") as store:
+        place = store.cold_location
+        assert place is not None
+        assert not place.create_only_put
+    storage = Overwriting("overwriting://here")
+    storage.put("x", BufferSource(b"mine"), metadata={"attempt": "1"})
+    with pytest.raises(AlreadyExists):
+        storage.put("x", BufferSource(b"else"), metadata={"attempt": "2"})
+    storage.race = lambda: Kept.write(storage, "y", iter([b"theirs"]), {"attempt": "3"}, create_only=False)
+    with pytest.raises(AlreadyExists, match="at the same time"):
+        storage.put("y", BufferSource(b"ours"), metadata={"attempt": "4"})
+
+
+def test_a_place_that_cannot_delete_is_not_tried(tmp_path: Path) -> None:
+    report = init_store(tmp_path / "store", Place.parsed("archive://here"))
+    assert any("no permission to delete" in warning for warning in report.warnings)
+    with pytest.raises(PermissionDenied, match="nothing can be deleted"):
+        Archive("archive://here").delete("x")
+
+
+def test_objects_larger_than_a_place_stores_are_refused_by_the_policy(tmp_path: Path) -> None:
+    """Refused when a policy is set and when a place is chosen, not at an upload hours later."""
+    with pytest.raises(InvalidRequest, match=r"chunk_bytes 64MiB \(built-in\): .* at most 16MiB"):
+        init_store(tmp_path / "store", Place.parsed("small://here"))
+    assert not (tmp_path / "store").exists()
+    init_store(tmp_path / "store", None)
+    with open_store(tmp_path / "store") as store:
+
+        def use_it() -> None:
+            place_change.change(store.metadata, store.paths, store.settings.cold, {"url": "small://here"})
+
+        with pytest.raises(InvalidRequest, match="at most 16MiB"):
+            use_it()
+        verbs.change_policies(store, "", {"chunk_bytes": str(16 * MIB), "object_bytes": str(16 * MIB)})
+        use_it()
+        with pytest.raises(InvalidRequest, match=r"object_bytes 17MiB \(directory logs\): .* at most 16MiB"):
+            verbs.change_policies(store, "logs", {"object_bytes": str(17 * MIB)})
+    with pytest.raises(InvalidRequest, match="of at most 1MiB: the journal of a store needs 16MiB"):
+        init_store(tmp_path / "other", Place.parsed("tiny://here"))
+    with pytest.raises(InvalidRequest, match="stores objects of at most 16MiB, not of"):
+        Small("small://here").put("x", BufferSource(bytes(16 * MIB + 1)))
+
+
+def test_a_store_refuses_to_move_its_place_to_one_that_supports_less(tmp_path: Path) -> None:
+    init_store(tmp_path / "store", Place.parsed("kept://here"))
+    with open_store(tmp_path / "store") as store:
+        for url, error in (("library://x", PermissionDenied), ("small://x", InvalidRequest)):
+            with pytest.raises(error):
+                move.move(store, move.place_to(store, {"url": url}), lambda _: None)
+            assert not Kept.places[url].objects
+        encrypted = replace(store.settings.cold, encryption="AES256", tags="a=b")
+        with pytest.raises(InvalidRequest, match=r"kept://y does not support cold\.encryption, cold\.tags: only S3"):
+            place_change.change(store.metadata, store.paths, encrypted, {"url": "kept://y"})

@@ -26,6 +26,7 @@ from tierfs.base.words.errors import (
 from tierfs.base.words.types import ROOT_DIRECTORY
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
+from tierfs.engine.chunkstore.probe import require_writable
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
@@ -94,6 +95,7 @@ def claimable(place: Place, *, may_nest: bool = False) -> ChunkStorage:
         if exc.remedy or not place.record.url.startswith(FILE_SCHEME):
             raise
         raise NotFound(str(exc), remedy="create the directory, or mount its disk, first") from exc
+    require_writable(storage)
     if next(storage.list(JOURNAL_PREFIX), None) is not None or store_mark.is_there(storage):
         storage.close()
         raise holds_a_store(place)
@@ -143,6 +145,7 @@ def _write_first_records(metadata: MetadataStore, place: Place | None, root_poli
             txn.update_store(cold_location_id=place.record.id)
             changes.put(txn, LOCATIONS, place.record)
         policies.change(txn, "", put_settings=root_policies)
+        policies.require_storable(txn, 0 if place is None else place.record.max_object_bytes)
 
 
 def claim(metadata: MetadataStore, place: Place, storage: ChunkStorage) -> None:

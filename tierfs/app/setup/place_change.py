@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from tierfs.app.setup.create import claim, claimable
+from tierfs.app.setup.supported import require_settings
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths
@@ -23,7 +24,7 @@ from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left
-from tierfs.engine.metadata import changes, tables
+from tierfs.engine.metadata import changes, policies, tables
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OBJECTS
@@ -109,7 +110,9 @@ def change(
             if view.store.replica:
                 cold_identity.examine_followed(storage, view.store)
             else:
+                require_settings(place.record, settings)
                 place = place.probed(storage)
+                policies.require_storable(view, place.record.max_object_bytes)
                 is_other = _is_other(before, place, view.store, storage)
                 _record_examined(metadata, before.record, place.record, storage, is_other=is_other)
         if view.store.replica:
@@ -195,7 +198,10 @@ def _give(metadata: MetadataStore, place: Place) -> LocationRecord:
     else:
         storage = claimable(place)
     with closing(storage):
+        require_settings(place.record, place.settings)
         place = place.probed(storage)
+        with metadata.read() as txn:
+            policies.require_storable(txn, place.record.max_object_bytes)
         claim(metadata, place, storage)
     with metadata.write() as txn:
         txn.update_store(cold_location_id=place.record.id)

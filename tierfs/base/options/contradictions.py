@@ -232,6 +232,20 @@ def refuse(policies: Policies) -> None:
             )
 
 
+def refuse_larger(policies: Policies, most_bytes: int) -> None:
+    """Raise InvalidRequest where policies make larger objects than the cold tier can store; 0: it has no limit."""
+    for key in ("chunk_bytes", "object_bytes"):
+        held = policies.effective(key)
+        assert isinstance(held.value, int)
+        if 0 < most_bytes < held.value:
+            largest = units.format_size(most_bytes)
+            raise InvalidRequest(
+                f"policy of {printable(policies.name) or '/'}: {key} {policy.format(key, held.value)} ({held.origin}): "
+                f"the cold tier stores objects of at most {largest}",
+                remedy=f"set {key} to at most {largest}",
+            )
+
+
 def useless(policies: Policies) -> Iterator[tuple[Rule[Policies], str]]:
     """Yield the rules by which a policy does nothing, and their text."""
     for rule in POLICIES:

@@ -10,6 +10,7 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
+from typing import ClassVar
 
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.system import os_errors
@@ -17,6 +18,7 @@ from tierfs.base.system.os_errors import Meaning, map_os_errors, meanings
 from tierfs.base.words import errors
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
+from tierfs.base.words.units import format_size
 from tierfs.engine.chunkstore import sequential_read, validate
 from tierfs.engine.chunkstore.protocol import (
     ChunkStorage,
@@ -25,6 +27,7 @@ from tierfs.engine.chunkstore.protocol import (
     OnReceived,
     Source,
     StoredObject,
+    Supports,
 )
 
 GROUP = "tierfs.storage"
@@ -48,6 +51,9 @@ class Binding(ABC):
     StorageFull, DataLoss, or Unavailable for what may succeed later; an OSError is taken for the one of its number.
     """
 
+    supports: ClassVar[Supports] = Supports()
+    """A subclass whose place lacks something states it here, so that a store refuses early."""
+
     _closed = False
 
     @abstractmethod
@@ -55,7 +61,8 @@ class Binding(ABC):
         """Store an object of these bytes with its metadata, atomically and durably: all of it is seen, or nothing.
 
         `blocks` raises what is wrong with its bytes: then nothing may be stored. With `create_only`, raise
-        AlreadyExists where the name is taken, and of several who create it at once let exactly one succeed.
+        AlreadyExists where the name is taken, and of several who create it at once let exactly one succeed. It is
+        never set where `supports.create_only` is false.
         """
 
     @abstractmethod
@@ -84,11 +91,22 @@ class Binding(ABC):
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """See ChunkStorage.put. Raises Unavailable where other bytes are stored than were sent."""
+        """See ChunkStorage.put. Raises Unavailable where other bytes are stored than were sent.
+
+        Raises PermissionDenied where nothing can be written, and InvalidRequest for a larger object than can be stored.
+        """
         self._check(name, metadata)
+        self._require_storable(name, source.length_bytes)
+        # Advisory: between this look and the write another may create the name. The look after it shows who won.
+        is_leased = create_only and not self.supports.create_only
         with map_os_errors(name, _MEANINGS):
-            self.write(name, _blocks(name, source), dict(metadata or {}), create_only=create_only)
+            if is_leased and self._is_there(name):
+                raise errors.AlreadyExists(f"{printable(name)}: already exists")
+            self.write(name, _blocks(name, source), dict(metadata or {}), create_only=create_only and not is_leased)
             stored = self.look(name)
+        is_known = validate.ATTEMPT_KEY in (metadata or {})
+        if is_leased and is_known and not validate.is_own(stored, metadata or {}, source.length_bytes):
+            raise errors.AlreadyExists(f"{printable(name)}: another process wrote it at the same time")
         if stored.length_bytes != source.length_bytes:
             sent = f"{source.length_bytes} bytes were sent, but {stored.length_bytes} are stored"
             raise errors.Unavailable(f"{printable(name)}: {sent}")
@@ -133,6 +151,8 @@ class Binding(ABC):
 
     def delete(self, name: str) -> None:
         self._check(name)
+        if not self.supports.deletes:
+            raise errors.PermissionDenied(f"{printable(name)}: nothing can be deleted in this place")
         with map_os_errors(name, _MEANINGS):
             self.remove(name)
 
@@ -149,6 +169,23 @@ class Binding(ABC):
         with map_os_errors(prefix, _MEANINGS):
             for stored in self.walk(prefix, after):
                 yield StoredObject(stored.name, stored.length_bytes, stored.etag, stored.modified_ms)
+
+    def _require_storable(self, name: str, length_bytes: int) -> None:
+        if not self.supports.writes:
+            raise errors.PermissionDenied(f"{printable(name)}: nothing can be written to this place")
+        most = self.supports.max_object_bytes
+        if most and length_bytes > most:
+            raise InvalidRequest(
+                f"{printable(name)}: the place stores objects of at most {format_size(most)}, not of {length_bytes} B",
+                remedy="set smaller chunks and objects: tierfs config / chunk_bytes=SIZE object_bytes=SIZE",
+            )
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.look(name)
+        except (errors.NotFound, FileNotFoundError):
+            return False
+        return True
 
     def _check(self, name: str, metadata: Mapping[str, str] | None = None) -> None:
         validate.check_open(self._closed, self)

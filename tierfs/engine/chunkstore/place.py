@@ -145,6 +145,7 @@ class Place:
             create_only_multipart=abilities.create_only_multipart,
             verifies_crc32c=abilities.verifies_crc32c,
             keeps_objects=not abilities.deletes,
+            max_object_bytes=abilities.max_object_bytes,
         )
         return replace(self, record=record)
 
@@ -253,6 +254,11 @@ def provider_of(url: str) -> Provider:
     from tierfs.engine.chunkstore.places import address
 
     return _LISTED if address.is_known(url) else _BOUND
+
+
+def is_in_s3(url: str) -> bool:
+    """Return whether a URL is that of a bucket in S3."""
+    return url.startswith(_S3_URL)
 
 
 def _recorded(url: str, server: Server = USUAL) -> LocationRecord:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
-from tierfs.engine.chunkstore.protocol import Abilities, BufferSource, ChunkStorage
+from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, PermissionDenied
+from tierfs.base.words.types import MIB
+from tierfs.base.words.units import format_size
+from tierfs.engine.chunkstore.protocol import Abilities, BufferSource, ChunkStorage, supports_of
 
 PROBE_DIRECTORY = "probe/"
 
@@ -19,6 +21,9 @@ _KEPT_NAME = f"{PROBE_DIRECTORY}kept"
 
 # Overwritten by each trace, as one may be left by a process that was killed.
 _TRACE_NAME = f"{PROBE_DIRECTORY}trace"
+
+# An entry of the journal and a part of a checkpoint aim at 4 MiB; four times that for what goes over (a guess).
+LEAST_OBJECT_BYTES = 16 * MIB
 
 _FIRST = b"first"
 _SECOND = b"second"
@@ -130,15 +135,43 @@ def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
     """Return the guarantees of `storage`, a provider and not a wrapper around one.
 
     Works on objects of random names under `probe/` and removes them; with `keeps`, for a location known to keep
-    everything, on one object that stays. Raises what put raises: a location that cannot be written cannot be probed.
+    everything, on one object that stays. Raises what put raises: a location that cannot be written cannot be probed,
+    and one whose provider states that it cannot is refused before anything is sent.
     """
-    name = _name(keeps=keeps)
+    require_writable(storage)
+    supports = supports_of(storage)
+    name = _name(keeps=keeps or not supports.deletes)
     deletes = False
     try:
         probed = storage.probe_abilities(name) if isinstance(storage, ProbeableStorage) else _probe_put(storage, name)
     finally:
-        deletes = _removed(storage, name)
-    return replace(probed, deletes=deletes)
+        deletes = supports.deletes and _removed(storage, name)
+    # One process cannot find out by a probe what another does at the same time: there the statement counts.
+    return replace(
+        probed,
+        create_only_put=probed.create_only_put and supports.create_only,
+        deletes=deletes,
+        max_object_bytes=supports.max_object_bytes,
+    )
+
+
+def require_writable(storage: ChunkStorage) -> None:
+    """Raise PermissionDenied for a place whose provider states that nothing can be written there; sends nothing.
+
+    Raises InvalidRequest where the objects of a journal are too large for it.
+    """
+    most_bytes = supports_of(storage).max_object_bytes
+    if 0 < most_bytes < LEAST_OBJECT_BYTES:
+        raise InvalidRequest(
+            f"{storage!r} stores objects of at most {format_size(most_bytes)}: "
+            f"the journal of a store needs {format_size(LEAST_OBJECT_BYTES)}",
+            remedy="choose another place",
+        )
+    if not supports_of(storage).writes:
+        raise PermissionDenied(
+            f"{storage!r} can only be read, so that no store can own it",
+            remedy="choose another place; to read what is there: tierfs adopt, or tierfs replica",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,42 @@ class Abilities:
     """The server refuses bytes that do not match a CRC32C sent along; else Content-MD5 is sent."""
     deletes: bool = True
     """The key may delete. Nothing else depends on it, so that append-only archives work too."""
+    max_object_bytes: int = 0
+    """Largest object, as the provider states it; 0: no limit that a store meets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supports:
+    """Statement of a provider about its place. A store checks it before it uses the place; `probe` tries the rest."""
+
+    writes: bool = True
+    """Objects can be created. Otherwise the place can be followed and adopted from, but no store can own it."""
+    create_only: bool = True
+    """An existing name is refused, whoever writes at the same time. Otherwise an advisory lease replaces that."""
+    deletes: bool = True
+    """Objects can be deleted."""
+    copies: bool = False
+    """The place copies ranges of its objects into a new one; otherwise the bytes pass through the client."""
+    max_object_bytes: int = 0
+    """Largest object; 0: no limit that a store meets."""
+
+
+ALL_SUPPORTED = Supports()
+
+
+@runtime_checkable
+class StatesSupport(Protocol):
+    """A provider that states what it supports."""
+
+    @property
+    def supports(self) -> Supports:
+        """Its statement: constant, and known before anything is sent."""
+        ...
+
+
+def supports_of(storage: object) -> Supports:
+    """Return what a provider states; the defaults for one that states nothing."""
+    return storage.supports if isinstance(storage, StatesSupport) else ALL_SUPPORTED
 
 
 @dataclass(frozen=True, slots=True)

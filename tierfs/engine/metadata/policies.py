@@ -13,7 +13,7 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import DirectoryId, EntryKind, LocationId
+from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
 from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
@@ -123,6 +123,22 @@ def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
 
 def check_below(txn: ReadTransaction, entry: Entry) -> None:
     """Raise InvalidRequest where policies in force at an entry, or at a setting below it, contradict each other."""
+    most_bytes = location(txn, txn.store.cold_location_id).max_object_bytes if txn.store.cold_location_id else 0
+    for policies in _set_below(txn, entry.id):
+        contradictions.refuse(policies)
+        contradictions.refuse_larger(policies, most_bytes)
+
+
+def require_storable(txn: ReadTransaction, most_bytes: int) -> None:
+    """Raise InvalidRequest where the policies of a store make larger objects than a place can store; 0: any."""
+    if most_bytes:
+        contradictions.refuse_larger(of_directory(txn, ROOT_DIRECTORY), most_bytes)
+        for policies in _set_below(txn, ROOT_DIRECTORY):
+            contradictions.refuse_larger(policies, most_bytes)
+
+
+def _set_below(txn: ReadTransaction, entry_id: int) -> Iterator[Policies]:
+    """Yield the policies in force at each place, at or below an entry, that sets some."""
     for _, record in txn.scan(POLICIES):
         key = tables.u64(record.target_id)
         segment, directory = txn.get(SEGMENTS, key), txn.get(DIRECTORIES, key)
@@ -132,8 +148,8 @@ def check_below(txn: ReadTransaction, entry: Entry) -> None:
         path = directories.path_of(txn, parent_id, "" if segment is None else segment.name)
         if names.is_removed(path):
             continue  # what is in the trash has another policy once it is restored
-        if entry.id == record.target_id or any(above.id == entry.id for above in _directories_above(txn, parent_id)):
-            contradictions.refuse(_below(txn, parent_id, segment))
+        if entry_id == record.target_id or any(above.id == entry_id for above in _directories_above(txn, parent_id)):
+            yield _below(txn, parent_id, segment)
 
 
 def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[DirectoryRecord]:

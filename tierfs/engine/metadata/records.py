@@ -396,6 +396,7 @@ class LocationRecord(Record):
     from_journal: bool = False
     keeps_objects: bool = False
     adoption: AdoptionTimer = NOT_REPEATED
+    max_object_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

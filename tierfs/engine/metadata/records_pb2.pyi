@@ -455,7 +455,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., mode: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects", "adoption")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects", "adoption", "max_object_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -469,6 +469,7 @@ class LocationRecord(_message.Message):
     FROM_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     KEEPS_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     ADOPTION_FIELD_NUMBER: _ClassVar[int]
+    MAX_OBJECT_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -482,7 +483,8 @@ class LocationRecord(_message.Message):
     from_journal: bool
     keeps_objects: bool
     adoption: AdoptionTimer
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ...) -> None: ...
+    max_object_bytes: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ..., max_object_bytes: _Optional[int] = ...) -> None: ...
 
 class AdoptionTimer(_message.Message):
     __slots__ = ("every_s", "layout", "directory_id", "last_ms", "accept_loss")

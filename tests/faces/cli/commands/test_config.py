@@ -31,3 +31,21 @@ def test_a_server_that_has_another_address_is_found_after_one_command(tmp_path: 
             assert tierfs("config", "--json", store=store).json["cold.endpoint_url"]["value"] == new.url
         finally:
             tierfs("umount", mnt, store=store, check=False)
+
+
+def test_settings_that_only_s3_supports_are_refused_elsewhere(tmp_path: Path, moto_bucket: Bucket) -> None:
+    store, url = tmp_path / "store", f"s3://{moto_bucket[1]}/p"
+    tierfs("-q", "init", store=store)
+    refused = tierfs("config", "cold.storage_class=STANDARD_IA", "cold.tags=a=b", store=store, check=False)
+    assert "does not support cold.storage_class, cold.tags: only S3 does" in refused.err
+    assert "tierfs config cold.storage_class= cold.tags=" in refused.err
+    tierfs("-q", "config", "cold.requester_pays=yes", "cold.attempts=3", store=store)  # of adopted objects, and of any place
+    assert tierfs("config", "--json", store=store).json["cold.storage_class"]["origin"] == "default"
+
+    bare = tmp_path / "bare"
+    tierfs("-q", "init", "--cold", "none", store=bare)
+    where = (f"cold.url={url}", f"cold.endpoint_url={moto_bucket[0].endpoint_url}")
+    tierfs("-q", "config", "cold.tags=a=b", *where, store=bare)  # the place of the same command supports them
+    refused = tierfs("config", f"cold.url={tmp_path}", store=bare, check=False)
+    assert "does not support cold.tags" in refused.err
+    assert "does not support cold.tags" in tierfs("move", "--to", str(tmp_path), store=bare, check=False).err

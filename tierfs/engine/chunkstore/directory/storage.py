@@ -28,6 +28,7 @@ from tierfs.engine.chunkstore.protocol import (
     PendingUpload,
     Source,
     StoredObject,
+    Supports,
 )
 from tierfs.engine.chunkstore.validate import (
     check_etag,
@@ -44,6 +45,8 @@ _NS_PER_MS = 1_000_000
 
 class DirectoryStorage:
     """ChunkStorage and Uploads over one directory. Thread-safe, also against other processes and hosts."""
+
+    supports = Supports(copies=True)
 
     def __init__(self, root: Path, *, sweep: Clock | None = None) -> None:
         """Open an existing directory. Nothing in it changes before the first write.

@@ -24,6 +24,7 @@ from tierfs.engine.chunkstore.protocol import (
     RangeUrl,
     Source,
     StoredObject,
+    Supports,
 )
 from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.compose import Composer
@@ -58,6 +59,8 @@ class S3Storage:
     Also Uploads, ServerCopies, RangeUrls, Renewable and ServedStorage.
     Without a create-only form in `abilities`, a HEAD right before the write replaces it: advisory.
     """
+
+    supports = Supports(copies=True)
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
+    from tierfs.base.options.config import ColdSettings
 
 # Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
 _PLACE = "cold."
@@ -251,7 +252,9 @@ def _change_settings(session: Session, asked: Asked) -> None:
         text = store_toml.without(text, name, settings.default_of(name))
     checked = settings.check(text, file)
     if place:
-        _move_place(session, place)
+        _move_place(session, place, checked.settings.cold)
+    elif any(name.startswith(_PLACE) for name in changed):
+        _require_supported(session, checked.settings.cold)
     if changed or removed:
         replace_settings(StorePaths(file.parent), text)
         shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
@@ -282,11 +285,26 @@ def _warn_of_overridden(session: Session, store: Store) -> None:
         session.warn(f"{text}; to use the setting: {remedy}")
 
 
-def _move_place(session: Session, changes: Mapping[str, str]) -> None:
+def _require_supported(session: Session, settings: ColdSettings) -> None:
+    """Raise InvalidRequest for settings that the store's cold tier would ignore."""
+    from tierfs.app.setup.supported import require_settings
+
+    try:
+        with session.open_store() as store:
+            place = store.cold_location
+    except (DataLoss, NotFound) as exc:
+        session.warn(f"cannot read the address of the cold tier: {exc}")
+        return
+    if place is not None:
+        require_settings(place, settings)
+
+
+def _move_place(session: Session, changes: Mapping[str, str], settings: ColdSettings) -> None:
+    """Change the address of the cold tier; `settings` are those of store.toml after the command."""
     from tierfs.app.setup import place_change
 
     with session.open_store() as store:
-        moved = place_change.change(store.metadata, store.paths, store.settings.cold, changes)
+        moved = place_change.change(store.metadata, store.paths, settings, changes)
     before, after = moved.before, moved.after
     data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
     session.done(data, f"cold tier: {policies.told(after)}")
