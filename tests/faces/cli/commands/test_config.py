@@ -39,7 +39,7 @@ def test_settings_that_only_s3_supports_are_refused_elsewhere(tmp_path: Path, mo
     refused = tierfs("config", "cold.storage_class=STANDARD_IA", "cold.tags=a=b", store=store, check=False)
     assert "does not support cold.storage_class, cold.tags: only S3 does" in refused.err
     assert "tierfs config cold.storage_class= cold.tags=" in refused.err
-    tierfs("-q", "config", "cold.requester_pays=yes", "cold.attempts=3", store=store)  # of adopted objects, and of any place
+    tierfs("-q", "config", "cold.requester_pays=yes", "cold.attempts=3", store=store)  # of any place
     assert tierfs("config", "--json", store=store).json["cold.storage_class"]["origin"] == "default"
 
     bare = tmp_path / "bare"
