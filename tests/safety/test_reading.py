@@ -275,7 +275,7 @@ def test_a_request_for_payloads_takes_bounded_memory(edges: list[int], most: int
         for length in edges:
             shares.append(SimpleNamespace(begin=at, finish=at + length))
             at += length
-        groups = list(plain_bytes._requests(cast(Any, iter(shares))))
+        groups = list(plain_bytes._payload_requests(cast(Any, iter(shares))))
     assert [share for group in groups for share in group] == shares
     assert all(group[-1].finish - group[0].begin <= most for group in groups)
     for group, following in pairwise(groups):

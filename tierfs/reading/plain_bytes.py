@@ -126,12 +126,16 @@ class PlainBytes:
         """
         if record.encoding is PayloadEncoding.RAW:
             storage.read_into(record.name, offset, view, if_match=if_match, progress=progress)
-        elif record.encoding is PayloadEncoding.ZSTD_FRAMES:
-            self._read_frames(storage, record, offset, view, if_match, progress)
-        else:
-            done = 0
-            for request in _requests(self._payload_shares(record, offset, len(view))):
-                done = self._get_payloads(storage, record, request, view, done, if_match, progress)
+            return
+        start = 0
+        for shares, scratch in self._requests(record, offset, view):
+            end = start + sum(share.length_bytes for share in shares)
+            taker = _Taker(shares, scratch, view[start:end], self._count, start, progress)
+            # Without an etag a retry may read another version: take the bytes only when all have arrived.
+            taken = None if if_match is None else taker.arrived
+            storage.read_into(record.name, scratch.origin, scratch.view, if_match=if_match, progress=taken)
+            taker.finish()
+            start = end
 
     def frame_shares(self, record: ObjectRecord, wanted: ByteRange) -> Iterator[FrameShare]:
         """Yield the shares of the rows in plain bytes of a compressed object, in order. Raises as `read_into`."""
@@ -165,7 +169,7 @@ class PlainBytes:
         if stored_bytes > max(2 * len(view), _MOST_SMALL_BYTES):
             return None
         scratch = Scratch(memoryview(bytearray(stored_bytes)), shares[0].begin)
-        return SmallRequest(scratch.origin, scratch.view, _Unpacker(shares, scratch, view, self._count))
+        return SmallRequest(scratch.origin, scratch.view, _Taker(shares, scratch, view, self._count))
 
     def forget(self, object_id: ObjectId) -> None:
         """Forget the places of an object's frames, whose rows were written again."""
@@ -173,56 +177,16 @@ class PlainBytes:
             for key in [key for key in self._maps if key[0] == object_id]:
                 del self._maps[key]
 
-    def _read_frames(
-        self,
-        storage: ChunkStorage,
-        record: ObjectRecord,
-        offset: int,
-        view: memoryview,
-        if_match: str | None,
-        progress: OnReceived | None,
-    ) -> None:
-        shares = list(self.frame_shares(record, ByteRange(offset, offset + len(view))))
-        start = 0
-        for request, scratch in _frame_requests(shares, view):
-            end = start + sum(share.length_bytes for share in request)
-            unpacker = _Unpacker(request, scratch, view[start:end], self._count, start, progress)
-            # Without an etag a retry may read another version: unpack the bytes only when all have arrived.
-            taken = None if if_match is None else unpacker.arrived
-            storage.read_into(record.name, scratch.origin, scratch.view, if_match=if_match, progress=taken)
-            unpacker.finish()
-            start = end
-
-    def _get_payloads(
-        self,
-        storage: ChunkStorage,
-        record: ObjectRecord,
-        request: list[PayloadShare],
-        view: memoryview,
-        done: int,
-        if_match: str | None,
-        progress: OnReceived | None,
-    ) -> int:
-        """Send one request for the shares of neighbouring runs; return the filled length of `view`."""
-        origin = request[0].begin
-        scratch = self._memory(request[-1].finish - origin)
-        waiting = deque(request)
-
-        def arrived(received: int) -> None:
-            nonlocal done
-            while waiting:
-                done = waiting[0].take(scratch, origin, received, view, done)
-                if not waiting[0].taken:
-                    break
-                waiting.popleft()
-            if progress is not None:
-                progress(done)
-
-        # Without an etag a retry may read another version: take the bytes only when all have arrived.
-        taken = None if if_match is None else arrived
-        storage.read_into(record.name, origin, scratch, if_match=if_match, progress=taken)
-        arrived(len(scratch))
-        return done
+    def _requests(
+        self, record: ObjectRecord, offset: int, view: memoryview
+    ) -> Iterator[tuple[Sequence[_Share], Scratch]]:
+        """Yield the shares of each request, and memory for its stored bytes that is valid until the next."""
+        if record.encoding is PayloadEncoding.ZSTD_FRAMES:
+            yield from _frame_requests(list(self.frame_shares(record, ByteRange(offset, offset + len(view)))), view)
+            return
+        for shares in _payload_requests(self._payload_shares(record, offset, len(view))):
+            origin = shares[0].begin
+            yield shares, Scratch(self._memory(shares[-1].finish - origin), origin)
 
     def _memory(self, size_bytes: int) -> memoryview:
         """Return memory of this thread, reused because the first touch of fresh memory is expensive."""
@@ -285,7 +249,7 @@ class PlainBytes:
         return frames
 
 
-def _requests(shares: Iterator[PayloadShare]) -> Iterator[list[PayloadShare]]:
+def _payload_requests(shares: Iterator[PayloadShare]) -> Iterator[list[PayloadShare]]:
     """Yield groups of shares to request together."""
     request: list[PayloadShare] = []
     for share in shares:
@@ -308,12 +272,12 @@ class SmallRequest:
     """Of the first byte in the stored object."""
     view: memoryview
     """Memory for what arrives."""
-    unpacker: _Unpacker | None
+    taker: _Taker | None
 
     def finish(self) -> None:
         """Fill the memory for the plain bytes, after all stored ones arrived."""
-        if self.unpacker is not None:
-            self.unpacker.finish()
+        if self.taker is not None:
+            self.taker.finish()
 
 
 class _Counts:
@@ -331,12 +295,38 @@ class _Counts:
         self._plain(plain_bytes)
 
 
-class _Unpacker:
-    """Unpacks the shares of one request as its bytes arrive."""
+class _Share(Protocol):
+    """The wanted plain bytes in one row."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Number of the wanted plain bytes."""
+        ...
+
+    @property
+    def frames(self) -> int:
+        """Number of the frames that are still to be unpacked."""
+        ...
+
+    @property
+    def taken(self) -> bool:
+        """Whether all of it was taken."""
+        ...
+
+    def take(self, scratch: Scratch, arrived: int, view: memoryview, done: int) -> int:
+        """Make plain bytes of some that arrived, to `view` from `done` on; return the filled length of `view`.
+
+        It stops in front of what does not fit into `view`.
+        """
+        ...
+
+
+class _Taker:
+    """Takes the shares of one request as its bytes arrive."""
 
     def __init__(
         self,
-        shares: Sequence[FrameShare],
+        shares: Sequence[_Share],
         scratch: Scratch,
         view: memoryview,
         count: _Counts,
@@ -354,16 +344,17 @@ class _Unpacker:
         self._done = 0
 
     def arrived(self, received: int) -> None:
-        """Unpack frames that are complete with so many stored bytes, if none is received where their plain ones go."""
+        """Take what is complete with so many stored bytes, if none of them is received where its plain ones go."""
         self._take(received, self._scratch.untouched(self._view))
 
     def finish(self) -> None:
-        """Unpack the rest, after all stored bytes arrived and no more will."""
+        """Take the rest, after all stored bytes arrived and no more will."""
         self._take(len(self._scratch.view), self._view)
-        self._count.add(self._frames, len(self._scratch.view), self._done)
+        if self._frames:
+            self._count.add(self._frames, len(self._scratch.view), self._done)
 
     def _take(self, received: int, view: memoryview) -> None:
-        """Unpack what fits into `view`, and report each step."""
+        """Take what fits into `view`, and report each step."""
         while self._waiting:
             share, before = self._waiting[0], self._done
             self._done = share.take(self._scratch, received, view, before)
