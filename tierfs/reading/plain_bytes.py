@@ -105,8 +105,8 @@ class PlainBytes:
         self._rows = rows
         self._count = _Counts(metrics or NullMetrics())
         self._lock = threading.Lock()
-        self._runs: dict[int, OrderedDict[int, PayloadRun]] = {}
-        self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._runs: dict[ObjectId, OrderedDict[int, PayloadRun]] = {}
+        self._order: OrderedDict[tuple[ObjectId, int], None] = OrderedDict()
         self._maps: OrderedDict[tuple[ObjectId, int], FrameMap] = OrderedDict()
         self._scratch = threading.local()
 
@@ -172,10 +172,12 @@ class PlainBytes:
         return SmallRequest(scratch.origin, scratch.view, _Taker(shares, scratch, view, self._count))
 
     def forget(self, object_id: ObjectId) -> None:
-        """Forget the places of an object's frames, whose rows were written again."""
+        """Forget the positions of an object's bytes, whose rows were or may have been written again."""
         with self._lock:
             for key in [key for key in self._maps if key[0] == object_id]:
                 del self._maps[key]
+            for first in self._runs.pop(object_id, ()):
+                del self._order[object_id, first]
 
     def _requests(
         self, record: ObjectRecord, offset: int, view: memoryview

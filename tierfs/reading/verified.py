@@ -99,7 +99,11 @@ class VerifiedReader:
         Raises NotFound, DataLoss for a shorter object, and what the storage raises.
         """
         if record.tier is Tier.COLD:
-            return self.etags.read_into(self._storage_of(record.location_id), record, offset, view, self._plain)
+            try:
+                return self.etags.read_into(self._storage_of(record.location_id), record, offset, view, self._plain)
+            except DataLoss:
+                self._forget_rows(record)
+                raise
         self.files().read_into(record.name, offset, view)
         return None
 
@@ -115,7 +119,9 @@ class VerifiedReader:
         """Fill `view` with all blocks of `grid`; return those that differ in this read. Raises as `fill`."""
         etag = self.fill(record, grid.range.start, view)
         bad = list(grid.bad_blocks(view, grid.range.start))
-        if not bad:
+        if bad:
+            self._forget_rows(record)
+        else:
             self.proved(record, etag)
         return bad
 
@@ -155,6 +161,8 @@ class VerifiedReader:
             if part:
                 part.of(kept, wanted.start)[:] = part.of(view, at)
             whole, at = crc32c(view, whole), at + len(view)
+        if whole != own.crc32c:
+            self._forget_rows(record)
         return kept if whole == own.crc32c else None
 
     def grid(self, record: ObjectRecord, wanted: ByteRange) -> Grid:
@@ -204,6 +212,11 @@ class VerifiedReader:
         """Mark a chunk that failed two reads. Raises what keeps the mark from being written."""
         assert self._metadata is not None
         chain_edits.set_state(self._metadata, segment_id, placed.object.tier, placed.chunk, ChunkState.SUSPECT)
+
+    def _forget_rows(self, record: ObjectRecord) -> None:
+        """Look up where an object's bytes are before the next read of it: another process may repair the rows."""
+        if record.tier is Tier.COLD:
+            (self._plain or self.etags.plain).forget(record.id)
 
     def _blocks_are_right(self, placed: PlacedChunk, stopped: threading.Event | None) -> bool:
         held = in_object(placed.range, placed)

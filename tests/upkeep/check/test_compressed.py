@@ -12,12 +12,16 @@ from tests.copied import copy_tier
 from tests.stores import TestStore
 from tests.upkeep.check.looking import cold_findings, deep_findings, findings
 from tests.upkeep.check.test_mender import mended
+from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, SegmentId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.metadata import chains, checksums, directories, tables
 from tierfs.engine.metadata.records import ChecksumRun, ObjectRecord
 from tierfs.engine.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
+from tierfs.reading.etags import Etags
+from tierfs.reading.fetch.checked_blocks import BlockDiffers, CheckedBlocks, fetch
+from tierfs.reading.verified import VerifiedReader, grid_in
 from tierfs.tiering.objects import object_name
 from tierfs.upkeep.check.findings import Kind, Severity
 from tierfs.upkeep.check.repair.copies import Mended
@@ -121,6 +125,46 @@ def test_frames_in_other_places_than_rows_say_are_no_lost_bytes(
     assert rows(store) == before
     assert store.read("s", Tier.COLD) == LINES
     assert deep_findings(store) == []
+
+
+def _by_mount(store: TestStore) -> Callable[[ByteRange], bytes]:
+    known = Etags(store.metadata)
+
+    def read(wanted: ByteRange) -> bytes:
+        record = object_of(store)
+        with store.metadata.read() as txn:
+            grid = grid_in(txn, record, wanted)
+        blocks = CheckedBlocks(record, grid, wanted.start, memoryview(bytearray(wanted.length_bytes)))
+        fetch(blocks, store.cold, known, NullMetrics())
+        return bytes(blocks.view)
+
+    return read
+
+
+def _by_threads(store: TestStore) -> Callable[[ByteRange], bytes]:
+    reader = VerifiedReader(store.metadata, lambda _: store.cold)
+
+    def read(wanted: ByteRange) -> bytes:
+        record = object_of(store)
+        return bytes(reader.read(record, wanted, reader.grid(record, wanted), None))
+
+    return read
+
+
+@pytest.mark.parametrize("reads", [_by_mount, _by_threads], ids=["fetched", "verified"])
+def test_readers_that_live_through_a_repair_of_the_rows_read_right_bytes(
+    store: TestStore, reads: Callable[[TestStore], Callable[[ByteRange], bytes]]
+) -> None:
+    """Another process repairs them; the reader has the old ones in memory, of frames that are where these say."""
+    read, before = reads(store), rows(store)
+    put_rows(store, _swapped(before))
+    wrong, right = (ByteRange(at, at + CRC_BLOCK_BYTES) for at in (32 * MIB, 39 * MIB))
+    with pytest.raises(BlockDiffers):
+        read(wrong)
+    assert read(right) == right.of(memoryview(LINES))
+    assert set(mended(store, deep_findings(store))) == {Mended()}
+    assert rows(store) == before
+    assert read(wrong) == wrong.of(memoryview(LINES))
 
 
 def test_a_bad_bit_costs_the_bytes_of_its_frame(store: TestStore) -> None:

@@ -69,7 +69,11 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
                     etags.plain.read_into(storage, blocks.record, start, view, attempt.etag, progress)
             blocks.arrived(len(blocks.view))
             return attempt.etag
-        except BlockDiffers:
+        except DataLoss as exc:
+            # Another process may have repaired the rows that place the bytes in a compressed object, or in a ledger's.
+            etags.plain.forget(blocks.record.id)
+            if not isinstance(exc, BlockDiffers):
+                raise
             metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
             if place.was_left():
                 continue
