@@ -8,7 +8,7 @@ import pytest
 
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options.policy import Policy
-from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, Compression
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.tiering import compressed_source
@@ -49,13 +49,16 @@ def test_frames_are_kept_within_the_room_of_the_process(monkeypatch: pytest.Monk
     assert room.left_bytes == 3 * CRC_BLOCK_BYTES
 
 
-def test_bytes_that_change_while_they_are_sent_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_change_while_they_are_sent_are_refused_and_none_is_called_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(compressed_source, "ROOM", FrameRoom(0))
     held = bytearray(PLAIN)
     made = source(BufferSource(held))
     held[-1] ^= 1
-    with pytest.raises(DataLoss, match="changed while they were read"):
+    with pytest.raises(Unavailable, match="changed between two reads") as error:
         made.read(0, made.length_bytes)
+    assert error.value.remedy == "retry"
 
 
 def test_a_source_that_does_not_shrink_returns_its_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from itertools import chain
 from tierfs.base.bytes.checksum import Buffer, Stretch, joined
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.options.policy import Policy
-from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import MIB, Compression
 from tierfs.engine.chunkstore.protocol import Source
 from tierfs.engine.frames import zstd
@@ -82,10 +82,10 @@ class _Compressor:
         return [self._frame(data[at : at + FRAME_BYTES]) for at in range(0, len(data), FRAME_BYTES)]
 
     def again(self, index: int, frame: _Frame) -> bytes:
-        """Return the bytes of frame `index`, which were not kept. Raises DataLoss if the source has others now."""
+        """Return the bytes of frame `index`, which were not kept. Raises Unavailable if the source has others now."""
         stored = zstd.compressed(self._plain.read(index * FRAME_BYTES, frame.size.plain_bytes), self._level)
         if Stretch.of(stored) != frame.stored:
-            raise DataLoss("the bytes of an upload changed while they were read")
+            raise Unavailable("the bytes of an upload changed between two reads", remedy="retry")
         return stored
 
     def close(self) -> None:
