@@ -21,9 +21,11 @@ from tests.upkeep.check.checked import append, read
 from tests.upkeep.check.damage import flip
 from tests.upkeep.check.damaged_bytes import cut
 from tests.upkeep.check.looking import deep_findings
+from tierfs.app.check import verify
 from tierfs.app.repair_tools import tools
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
+from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, Tier
 from tierfs.engine.frames.seek_table import FOOTER_BYTES, read_sections
@@ -35,6 +37,7 @@ from tierfs.upkeep.check.findings import Kind, Severity
 from tierfs.upkeep.check.repair.copies import Mended
 from tierfs.upkeep.check.repair.mender import Mender
 from tierfs.upkeep.check.scrub.scrub import Scrubber
+from tierfs.upkeep.check.scrub.tables import ObjectTables
 from tierfs.upkeep.check.scrub.verify import DeepCheck
 from tierfs.upkeep.holder.perform import perform
 from tierfs.upkeep.holder.verbs import CONSOLIDATE
@@ -170,6 +173,30 @@ def test_damage_that_only_a_recovery_would_meet_is_found_and_mended(path: Path, 
             assert record.id not in {row.id for _, row in txn.scan(OBJECTS)}
             assert txn.store.journal.published_sequence == txn.store.next_outbox - 1
         assert file.exists()  # readers that hold the old layout finish
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_segment_names_the_damaged_tables_of_its_objects(path: Path, place: str) -> None:
+    """And its bytes are right, and so are segments that have no byte in them."""
+    name, damage = PLACES[place]
+    record, file = holder_of(path, name)
+    damage(file)
+    with open_store(path) as store:
+        verified = {each.name: each for each in verify(store, "", lambda _: None)}
+        shared = {each for each in NAMES if holder_of(path, each)[0].name == record.name}
+    assert {each.name for each in verified.values() if not each.ok} == shared
+    for each in shared:
+        assert [table.name for table in verified[each].tables] == [record.name]
+        assert (verified[each].bad, verified[each].crc32c) == ([], crc32c(text(each)))
+
+
+def test_the_table_of_a_pack_is_looked_at_once_for_all_its_segments(path: Path) -> None:
+    looked: list[str] = []
+    with open_store(path) as store, pytest.MonkeyPatch.context() as patch:
+        defect = ObjectTables.defect
+        patch.setattr(ObjectTables, "defect", lambda self, record: looked.append(record.name) or defect(self, record))
+        assert all(each.ok for each in verify(store, "", lambda _: None))
+    assert sorted(looked) == sorted({holder_of(path, name)[0].name for name in NAMES})
 
 
 def test_a_wrong_byte_on_the_wire_is_no_damaged_table(store: TestStore) -> None:

@@ -52,6 +52,7 @@ def _verified_data(verified: Verified) -> dict[str, Any]:
         "crc32c": output.checksum(verified.crc32c),
         "bad": [output.fields(bad, "tier start=range.start end=range.end error=why") for bad in verified.bad],
         "lost": [output.fields(lost) for lost in verified.lost],
+        "tables": [output.fields(table, "object=name error=why") for table in verified.tables],
         "marks_changed": verified.marked,
     }
 
@@ -71,6 +72,9 @@ def _verified_text(verified: Verified) -> str:
         lines.append(f"{output.size(sum(part.length_bytes for part in joined))} of the {tier} copy {fault}")
         runs += [f"{tier}: bytes {part.start} to {part.end} {fault}" for part in joined]
         runs.append(f"{tier}: {bad[0].why}")
+    if verified.tables:
+        lines.append(f"tables of {output.count(len(verified.tables), 'object')} damaged")
+        runs += [f"cold: {table.why}; no byte is lost by this: {table.name}" for table in verified.tables]
     if len(runs) > _MOST_RUNS:
         runs[_MOST_RUNS:] = [f"and {len(runs) - _MOST_RUNS} more; --json lists all"]
     # An error may contain a key of any length.

@@ -72,7 +72,16 @@ class ObjectTables:
         if names is not None and not names:
             return
         with self._metadata.read() as txn:
-            ids = array("Q", (tables.read_u64(key) for key, row in messages(txn, OBJECTS) if row and _may_have(row)))
+            ids = array("Q", (tables.read_u64(key) for key, row in messages(txn, OBJECTS) if row and may_have(row)))
+        yield from self._damaged(ids, names)
+
+    def damaged_of(self, ids: Collection[int]) -> Iterator[tuple[ObjectRecord, str]]:
+        """Yield those of these objects that have a damaged table, each with the reason. Raises as `damaged`."""
+        yield from self._damaged(ids, None)
+
+    def _damaged(self, ids: Collection[int], names: Collection[str] | None) -> Iterator[tuple[ObjectRecord, str]]:
+        if not ids:
+            return
         with Pool(_IN_PARALLEL, "tierfs-tables") as pool:
             for record, why in pool.in_order(lambda number: self._look(number, names), ids):
                 if record is not None and why is not None:
@@ -152,8 +161,8 @@ class ObjectTables:
         return stored.length_bytes == record.stored_bytes
 
 
-def _may_have(row: Any) -> bool:
-    """Return whether the message of an object is of one that this store made compressed, or of a pack."""
+def may_have(row: Any) -> bool:
+    """Return whether the record or the message of an object is of one that this store made compressed, or of a pack."""
     if row.tier != Tier.COLD or row.foreign:
         return False
     return row.encoding == PayloadEncoding.ZSTD_FRAMES or parse_name(row.name) is not None

@@ -1,4 +1,4 @@
-"""Verifies segments: every byte of every copy against its checksum, and the CRC32C of the whole.
+"""Verifies segments: every byte of every copy against its checksum, the tables of objects, and the CRC32C of the whole.
 
 `check --read` reads and checks every byte of both tiers, and names each bad range by segment and tier.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -26,9 +27,12 @@ from tierfs.upkeep.check.repair.checksums import copied
 from tierfs.upkeep.check.scrub.copy_reader import Checked, Fault
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
-from tierfs.upkeep.check.scrub.tables import ObjectTables
+from tierfs.upkeep.check.scrub.tables import ObjectTables, may_have
 from tierfs.upkeep.check.segments import segment_name
 from tierfs.upkeep.check.unchunked import defect, of_segment
+
+# Objects whose tables were looked at: the segments of a pack are verified one soon after the other.
+_KEPT_TABLES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,14 @@ class BadRange:
     range: ByteRange
     why: str
     fault: Fault = Fault.DAMAGED
+
+
+@dataclass(frozen=True, slots=True)
+class BadTable:
+    """An object whose seek table or index is damaged."""
+
+    name: str
+    why: str
 
 
 @dataclass(slots=True)
@@ -54,6 +66,8 @@ class Verified:
     """Of the readable bytes; None if the first copy is damaged or bytes are lost."""
     bad: list[BadRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
+    tables: list[BadTable] = field(default_factory=list)
+    """No byte is lost with them."""
     objects: int = 0
     """Objects looked for that no chunk refers to, of a ledger without bytes."""
     marked: int = 0
@@ -61,8 +75,8 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether every copy is good and nothing is lost."""
-        return not self.bad and not self.lost
+        """Whether every copy is good, with its tables, and nothing is lost."""
+        return not self.bad and not self.lost and not self.tables
 
 
 class Verifier:
@@ -74,6 +88,7 @@ class Verifier:
         self._scrubber = scrubber
         self._meter = meter
         self._marks = marks
+        self._tables = _TableLooks(metadata, scrubber)
 
     def run(self, segments: Iterable[tuple[str, SegmentId, ByteRange]]) -> Iterator[Verified]:
         """Verify segments given by name, id and readable range. Raises Unavailable when a tier does not answer."""
@@ -83,6 +98,8 @@ class Verifier:
             for checked in self._scrubber.run(pieces(self._metadata, segment_id, readable)):
                 self._take(result, checked)
                 judged.take(checked)
+                self._tables.take(checked)
+            result.tables += self._tables.bad()
             if not readable:
                 self._look(result, segment_id)
             if self._marks:
@@ -158,6 +175,37 @@ class _VerifiedChunks:
         """Yield the states the chunks should have."""
         for (tier, _), (chunk, good) in self._seen.items():
             yield tier, chunk, ChunkState.GOOD if good else ChunkState.SUSPECT
+
+
+class _TableLooks:
+    """Looks at the tables of the objects of one segment after the other."""
+
+    def __init__(self, metadata: MetadataStore, scrubber: Scrubber) -> None:
+        self._doubtful: set[int] = set()
+        self._tables = ObjectTables(metadata, scrubber, self._doubtful)
+        self._met: dict[int, None] = {}
+        self._looked_at: OrderedDict[int, BadTable | None] = OrderedDict()
+
+    def take(self, checked: Checked) -> None:
+        """Take note of the object of a piece, unless its place is unreachable."""
+        placed = checked.piece.placed
+        if placed is None or placed.chunk.lost or checked.away or not may_have(placed.object):
+            return
+        if checked.bad:
+            self._doubtful.add(placed.object.id)
+        self._met[placed.object.id] = None
+
+    def bad(self) -> list[BadTable]:
+        """Return the damaged tables of the objects that were taken since the last call. Raises Unavailable."""
+        new = [number for number in self._met if number not in self._looked_at]
+        self._looked_at |= dict.fromkeys(new)
+        for record, why in self._tables.damaged_of(new):
+            self._looked_at[record.id] = BadTable(record.name, why)
+        damaged = [bad for number in self._met if (bad := self._looked_at[number]) is not None]
+        self._met.clear()
+        while len(self._looked_at) > _KEPT_TABLES:
+            self._looked_at.popitem(last=False)
+        return damaged
 
 
 class DeepCheck:
