@@ -1,4 +1,4 @@
-"""Checks of the machine: kernel, memory and limits for a mount."""
+"""Checks of the machine: kernel, memory and limits for a mount, and the library of compressed objects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import re
 import resource
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tierfs.base.options.config import Settings
 from tierfs.base.options.memory import PROCESS_BYTES, SMALLEST_BUDGET_BYTES, budget_within
-from tierfs.base.system import memory_limit
+from tierfs.base.system import extras, memory_limit
 from tierfs.base.system.memory_limit import MemoryLimit
 from tierfs.base.words.types import MIB
 from tierfs.faces.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
@@ -24,6 +25,10 @@ _LARGE_REQUESTS = (4, 20)
 # Files that a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
 # well above the numbers observed).
 _OTHER_FILES = 64
+
+# As setup.py asks for; an upgrade of the source tree alone does not install it.
+_ZSTANDARD = "zstandard"
+_MIN_ZSTANDARD = (0, 25)
 
 _MEMORY_FILE = Path("/proc/meminfo")
 _KIB = 1024
@@ -39,6 +44,7 @@ def check_machine(settings: Settings) -> Iterator[DoctorFinding]:
     yield open_files(*resource.getrlimit(resource.RLIMIT_NOFILE), settings)
     limit = memory_limit.find()
     yield memory(available_bytes(limit), settings.read.budget_bytes, limit)
+    yield zstandard(_installed(_ZSTANDARD))
 
 
 def fuse_device(device: Path) -> DoctorFinding:
@@ -128,6 +134,25 @@ def memory(free_bytes: int, budget_bytes: int, limit: MemoryLimit | None = None)
         f"{text}, and a mount needs another {mebibytes(PROCESS_BYTES)}",
         f"export TIERFS_READ__BUDGET_BYTES={smaller // MIB}MiB",
     )
+
+
+def zstandard(installed: str | None) -> DoctorFinding:
+    """Check whether the library of compressed objects is there and new enough, from its version."""
+    remedy, wanted = extras.install(None, _ZSTANDARD), ".".join(map(str, _MIN_ZSTANDARD))
+    if installed is None:
+        return fail(_ZSTANDARD, "missing: compressed objects can be neither written nor read", remedy)
+    parts = re.match(r"([0-9]+)\.([0-9]+)", installed)
+    if parts is None or (int(parts[1]), int(parts[2])) < _MIN_ZSTANDARD:
+        return fail(_ZSTANDARD, f"zstandard {installed}; tierfs needs {wanted} or newer", remedy)
+    return ok(_ZSTANDARD, f"zstandard {installed}")
+
+
+def _installed(package: str) -> str | None:
+    """Return the version of a package, None without it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def available_bytes(limit: MemoryLimit | None, memory_file: Path = _MEMORY_FILE) -> int:
