@@ -35,7 +35,7 @@ from tierfs.pipeline.reader.line_format import Separator
 from tierfs.pipeline.reader.planning import Partition, Reach, Sizes, plan
 from tierfs.pipeline.reader.selection import Selection
 from tierfs.pipeline.reader.stream import Records, Stream, StreamRead
-from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream_plan import StartPlace, StreamOffset
 from tierfs.pipeline.reader.stream_shares import Limits
 
 ANY = Separator()
@@ -72,7 +72,10 @@ class Query:
             self.store.metadata, str(self.store.path), self.store.settings.cold, PlaceConnections(), self.read
         )
         if not self.checkpoint:
-            first = self.stream.latest() if latest else self.stream.earliest()
+            first = self.stream.earliest()
+            if latest:
+                of_entries = self.read.records is Records.ENTRIES
+                first = self.stream.starting_at(lambda one, _: StartPlace(one.length, is_entry=of_entries))
             self.checkpoint = json.dumps(first.as_json())
 
     def trigger(self, limit: int | None = None) -> list[tuple[object, ...]] | None:

@@ -20,7 +20,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.pipeline.reader.line_format import LineFormat, Separator
 from tierfs.pipeline.reader.selection import Selection
 from tierfs.pipeline.reader.stream import StreamRead
-from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream_plan import StartPlace, StreamOffset
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 def begun_at(store: app.Store, offsets: dict[str, int], read: StreamRead = LINES) -> Query:
     """A query that begins at byte offsets, by names."""
     query = Query(store, read)
-    query.checkpoint = json.dumps(query.stream.starting_at(lambda name, _: offsets[name]).as_json())
+    query.checkpoint = json.dumps(query.stream.starting_at(lambda one, _: StartPlace(offsets[one.path])).as_json())
     return query
 
 

@@ -147,7 +147,7 @@ def test_names_hadoop_cannot_read_are_those_tierfs_warns_of(tmp_path: Path, spar
 def test_an_append_while_a_job_runs(store: store.Store, mount: Mount, spark: SparkSession, tmp_path: Path) -> None:
     """The job gets what was planned, and the line that crosses, or begins at, the planned end; the next gets all.
 
-    Hadoop reads to a line's end, and the split after would leave out its first line: see docs/spark.md.
+    Hadoop reads to a line's end, and the split after would leave out its first line: see docs/spark-options.md.
     """
     full = text(1, MANY) + text(2, MANY)
     planned = {"at an end": len(text(1, MANY)), "within a line": len(text(1, MANY)) - 5}

@@ -44,7 +44,7 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
     at = options.parent
     schema = spark_processes.run("schema", options, at / "source")
     assert schema.of((*OTHERS, *ARROW, "tierfs.app.recovery")) == []
-    assert len(schema.of(("tierfs",))) < 137
+    assert len(schema.of(("tierfs",))) < 139
     for kind in ("plan", "stream"):
         plan = spark_processes.run(kind, at / "source", at / "planned")
         task = spark_processes.run("task", at / "planned", at / "rows")
@@ -54,7 +54,7 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
             task.of((*OTHERS, "pandas", "tierfs.app.store", "tierfs.app.recovery", "tierfs.base.options.settings"))
             == []
         )
-        assert len(plan.of(("tierfs",))) < 144
+        assert len(plan.of(("tierfs",))) < 147
         assert len(task.of(("tierfs",))) < 124
 
 
@@ -71,7 +71,7 @@ def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
         "tierfs.app.batches.driver",
     )
     assert task.of((*OTHERS[:-2], *others)) == []
-    assert len(task.of(("tierfs",))) < 146
+    assert len(task.of(("tierfs",))) < 147
     spark_processes.run("commit", at / "uploaded", at / "end")
     with open_store(at / "store") as store, store.metadata.read() as txn:
         assert [segment.length for _, segment in select(txn, Selection(("out",)))] == [len(b"one\ntwo\n")]

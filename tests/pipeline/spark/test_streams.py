@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -10,21 +9,19 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from tests import verbs
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
+from tests.pipeline.spark.asked import Asked, read
 from tests.pipeline.spark.reading import told
 from tests.reading.test_times import NOW, published
 from tierfs.app import store as app
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.engine.segments import ledgers
-from tierfs.pipeline.spark.columns import full_schema
 from tierfs.pipeline.spark.errors import TierfsException
 from tierfs.pipeline.spark.row_types import RowType
 from tierfs.pipeline.spark.stream_options import StreamOptions
-from tierfs.pipeline.spark.stream_reader import TierfsStreamReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
 
@@ -126,30 +123,6 @@ def test_queries_of_store_and_bucket_run_while_others_write(
         other.stop()
 
 
-class Asked:
-    """The reader of a stream as Spark asks it, without Spark: its batches one after the other, in another process."""
-
-    def __init__(self, of: RowType = RowType.LINES, schema: str = "", **options: str) -> None:
-        columns = StructType.fromDDL(schema) if schema else full_schema(of, {})
-        self.reader = TierfsStreamReader({"type": of, **options}, columns)
-        self.at = self.reader.initialOffset()
-
-    def plan(self) -> bytes:
-        """Pickle the reader and the partitions of the next batch."""
-        start, limit = self.at, self.reader.getDefaultReadLimit()
-        self.at = self.reader.latestOffset(start, limit)
-        return pickle.dumps((self.reader, self.reader.partitions(start, self.at)))
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        return read(self.plan())
-
-
-def read(sent: bytes) -> list[tuple[Any, ...]]:
-    """The rows of a batch, as tasks read them."""
-    copy, partitions = pickle.loads(sent)
-    return [tuple(row.values()) for one in partitions for batch in copy.read(one) for row in batch.to_pylist()]
-
-
 def test_bytes_and_entries_are_read_in_batches(store: app.Store) -> None:
     append(store, "raw", bytes(range(200)))
     options = {"store": str(store.path), "blockBytes": "64", "maxBytesPerTrigger": "100"}
@@ -228,12 +201,20 @@ def test_tasks_need_no_store(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("startingOffsets", "first", "invalid value 'first' for option startingOffsets expected earliest or latest"),
+        (
+            "startingOffsets",
+            "first",
+            "invalid value 'first' for option startingOffsets expected earliest, latest, JSON",
+        ),
+        ("minBytesPerTrigger", "much", "expected a size"),
+        ("maxTriggerDelay", "5", "expected a time with its unit, like 30s or 15m"),
+        ("maxTriggerDelay", "5m", "maxTriggerDelay has no effect without minBytesPerTrigger"),
         ("tail", "error", "a stream cannot fail on bytes that are not cold yet"),
         ("maxBytesPerTrigger", "much", "expected a size"),
         ("failOnDataLoss", "perhaps", "expected yes or no, or true or false"),
         ("startOffset", "3", "startOffset, startEntry and their ends are not supported"),
         ("endingTimestamp", "1700000000000", "endingTimestamp is not supported for streams read a batch"),
+        ("endingOffsets", "latest", "endingOffsets is not supported for streams read a batch"),
         ("modifiedAfter", "2031-01-01T00:00:00", "modifiedAfter and modifiedBefore are not supported for streams"),
         ("type", "segments", "rows of type segments cannot be streamed"),
         ("wholetext", "true", "wholetext is not supported for streams: segments grow"),
@@ -244,5 +225,5 @@ def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         StreamOptions.of({"store": "s", "path": "/", option: value})
     assert text in f"{caught.value} {caught.value.remedy}"
-    with pytest.raises(InvalidRequest, match="startingTimestamp and startingOffsets = latest are mutually exclusive"):
-        StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "1700000000000", "startingOffsets": "latest"})
+    with pytest.raises(InvalidRequest, match="minBytesPerTrigger is greater than maxBytesPerTrigger"):
+        StreamOptions.of({"store": "s", "path": "/", "minBytesPerTrigger": "2k", "maxBytesPerTrigger": "1k"})

@@ -23,16 +23,16 @@ from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.pipeline.reader.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_offset, runs_of
 from tierfs.pipeline.reader.selection import PinnedSegment, Pinner, Selection, Tail, place_of
 from tierfs.pipeline.reader.stream_batch import StreamStretch, missing_bytes, stretches
+from tierfs.pipeline.reader.stream_lag import Lag, lag_of
 from tierfs.pipeline.reader.stream_listing import Listing, joined_elsewhere
 from tierfs.pipeline.reader.stream_plan import (
     Cutter,
     ListedSegment,
+    StartPlace,
     StreamOffset,
     advance,
     beginning_at,
-    everything,
     reconcile,
-    unfinished,
 )
 from tierfs.pipeline.reader.stream_shares import NO_LIMIT, Limits, Rounds, advance_fairly
 
@@ -83,9 +83,11 @@ class Stream:
         self._settings = settings
         self._connections = connections
         self._read = read
-        self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=read.records is Records.ENTRIES)
+        self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=self._of_entries)
         self._idle: tuple[int, StreamOffset] | None = None
         """A transaction in which nothing followed an offset."""
+        self._few: tuple[int, StreamOffset] | None = None
+        """A transaction in which too little followed an offset."""
         self._frozen: dict[int, ListedSegment] | None = None
         self._unfinished: Unfinished = {}
         self._rounds = Rounds()
@@ -93,47 +95,46 @@ class Stream:
         """The end of the last batch."""
         self._told = set[str]()
 
+    @property
+    def _of_entries(self) -> bool:
+        return self._read.records is Records.ENTRIES
+
     def earliest(self) -> StreamOffset:
         """Return the offset before everything."""
         return StreamOffset(self._metadata.store_id, self._read.name)
 
-    def latest(self) -> StreamOffset:
-        """Return the offset after everything that exists. Raises what reading raises."""
-        with self._metadata.read() as txn, self._reader(txn) as reader:
-            return everything(self.earliest(), self._listing.at(txn, self.earliest()), self._cutter(txn, reader))
-
-    def starting_at(self, offset_of: Callable[[str, SegmentRecord], int]) -> StreamOffset:
-        """Return the offset before the first records at byte offsets, which `offset_of` tells of a name and a segment.
+    def starting_at(self, place_of: Callable[[ListedSegment, SegmentRecord], StartPlace]) -> StreamOffset:
+        """Return the offset before the first records at a place in each segment.
 
         Bytes that are only in the store's directory count too, so that they are not read once they are cold. Raises
-        what `offset_of` and reading raise.
+        what `place_of` and reading raise.
         """
-        start, read = self.earliest(), self._read
-        listing = Listing(read.selection, cold_only=False, of_entries=read.records is Records.ENTRIES)
+        start = self.earliest()
+        listing = Listing(self._read.selection, cold_only=False, of_entries=self._of_entries)
         with self._metadata.read() as txn:
-            pinner = Pinner(txn, read.priority, Tail.LOCAL)
+            pinner = Pinner(txn, self._read.priority, Tail.LOCAL)
             with DriverReader(txn, pinner, self._place(txn), self._connections) as reader:
 
-                def offset(listed: ListedSegment) -> int:
-                    return offset_of(listed.path, segment_of(txn, listed))
+                def place(listed: ListedSegment) -> StartPlace:
+                    return place_of(listed, segment_of(txn, listed))
 
-                return beginning_at(start, listing.at(txn, start), self._cutter(txn, reader), offset)
+                return beginning_at(start, listing.at(txn, start), self._cutter(txn, reader), place)
 
     def freeze(self) -> None:
         """Read no further than the present end of the store."""
         with self._metadata.read() as txn:
             self._frozen = {segment.birth: segment for segment in self._listing.at(txn, self.earliest())}
 
-    def next_offset(self, start: StreamOffset, limits: Limits = NO_LIMIT) -> StreamOffset:
+    def next_offset(self, start: StreamOffset, limits: Limits = NO_LIMIT, least_bytes: int = 0) -> StreamOffset:
         """Return the offset after the next batch, within the limits or of one record of each segment that has any.
 
-        `start` if there is none.
+        `start` if there is none, or if less than `least_bytes` are unread.
 
         Raises DataLoss if something not yet read is gone, and what reading raises.
         """
         start.require_read(self._read.name)
-        if self._idle == (self._metadata.last_transaction_id(), start):
-            self._reached = start
+        transaction, self._reached = self._metadata.last_transaction_id(), start
+        if self._idle == (transaction, start) or (least_bytes and self._few == (transaction, start)):
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
@@ -143,6 +144,9 @@ class Stream:
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
             cutter = self._cutter(txn, reader)
+            if least_bytes and lag_of(begin, listed, cutter, of_entries=self._of_entries).size_bytes < least_bytes:
+                self._few = (txn.id, start)
+                return start
             if limits.exist:
                 end = advance_fairly(begin, listed, cutter, limits, self._rounds)
             else:
@@ -151,22 +155,19 @@ class Stream:
             self._idle = (txn.id, start) if end == start else None
             return end
 
-    def reaches(self) -> StreamOffset:
-        """Return the end of the store as last seen, to be shown; includes half-written lines.
+    def reaches(self) -> tuple[StreamOffset, Lag]:
+        """Return the end of the store as last seen, to be shown, and what the last batch left unread before it.
 
-        Its bytes are those that the stream will have read there: less those of the last batch's end they are its lag.
+        The bytes of the end are those that the stream will have read there: less those of the last batch's end they are
+        the lag.
         """
         listed, since = self._listing.known, self._reached
         open_ends = {segment.birth: segment.end for segment in listed if not segment.complete}
         done = max((segment.birth for segment in listed), default=0)
         with self._metadata.read() as txn, self._reader(txn) as reader:
-            cutter = self._cutter(txn, reader)
-            lag_bytes = sum(
-                cutter.size_bytes(segment, position, segment.end)
-                for segment in unfinished(since, listed)
-                if segment.end > (position := since.open.get(segment.birth, segment.start))
-            )
-        return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends, since.bytes + lag_bytes)
+            lag = lag_of(since, listed, self._cutter(txn, reader), of_entries=self._of_entries)
+        end = StreamOffset(self._metadata.store_id, self._read.name, done, open_ends, since.bytes + lag.size_bytes)
+        return end, lag
 
     def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[ScannedStore, list[PinnedSegment]]:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
@@ -191,7 +192,7 @@ class Stream:
 
     def _pin(self, txn: ReadTransaction, pinner: Pinner, part: StreamStretch) -> PinnedSegment:
         segment = segment_of(txn, part.listed)
-        if self._read.records is not Records.ENTRIES:
+        if not self._of_entries:
             return pinner.pin(part.listed.path, segment, ByteRange(part.start, part.end))
         wanted = ByteRange(entry_offset(txn, segment.id, part.start), entry_offset(txn, segment.id, part.end))
         pinned = pinner.pin(part.listed.path, segment, wanted)
@@ -208,7 +209,7 @@ class Stream:
                 yield replace(segment, sealed=then.sealed, end=min(segment.end, then.end))
 
     def _cutter(self, txn: ReadTransaction, reader: DriverReader) -> Cutter:
-        if self._read.records is Records.ENTRIES:
+        if self._of_entries:
             return EntryEnds(txn)
         if self._read.records is Records.BYTES:
             return ByteEnds()

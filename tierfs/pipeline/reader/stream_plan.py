@@ -245,18 +245,26 @@ def cut_around(
     return Cut(cut.end, size_bytes + cut.size_bytes, cut.all)
 
 
-def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
-    """Return the offset after everything that exists, of which nothing was read."""
-    return replace(advance(start, listed, cutter), bytes=start.bytes)
+@dataclass(frozen=True, slots=True)
+class StartPlace:
+    """The place in a segment where a stream starts: a byte offset, or, if records are entries, the id of one."""
+
+    number: int
+    is_entry: bool = False
 
 
 def beginning_at(
-    start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, offset_of: Callable[[ListedSegment], int]
+    start: StreamOffset,
+    listed: Sequence[ListedSegment],
+    cutter: Cutter,
+    place_of: Callable[[ListedSegment], StartPlace],
 ) -> StreamOffset:
-    """Return the offset before the first records at byte offsets in segments of which nothing was read."""
+    """Return the offset before the first records at places in segments of which nothing was read."""
     step = StreamStep(start)
     for segment in listed:
-        step.take(segment, segment.start, Cut(cutter.first_from(segment, offset_of(segment))))
+        place = place_of(segment)
+        position = place.number if place.is_entry else cutter.first_from(segment, place.number)
+        step.take(segment, segment.start, Cut(position))
     return step.offset(listed)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeVar
@@ -21,6 +21,15 @@ from tierfs.pipeline.reader.partition_conditions import parse_conditions
 from tierfs.pipeline.reader.planning import Sizes
 from tierfs.pipeline.reader.selection import Selection, Tail
 from tierfs.pipeline.spark import catalog, unknown_options
+from tierfs.pipeline.spark.named_positions import (
+    EARLIEST,
+    LATEST,
+    NamedBounds,
+    NamedNumbers,
+    json_object,
+    offset_number,
+    saved_offset,
+)
 from tierfs.pipeline.spark.row_types import RowForm, RowType
 
 E = TypeVar("E", bound=StrEnum)
@@ -29,7 +38,7 @@ E = TypeVar("E", bound=StrEnum)
 _CREDENTIALS = ("access", "secret", "token", "password", "credential")
 
 STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
-STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "maxFilesPerTrigger", "failOnDataLoss")
+STREAM_OPTIONS = ("maxBytesPerTrigger", "maxFilesPerTrigger", "minBytesPerTrigger", "maxTriggerDelay")
 
 _READ_OPTIONS = (
     *STORE_OPTIONS,
@@ -38,7 +47,12 @@ _READ_OPTIONS = (
     *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry", "startingTimestamp", "endingTimestamp"),
+    *("startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
+    *("startingOffsetsByTimestampStrategy", "failOnDataLoss"),
 )
+
+# What a moment is written as.
+MOMENTS = "a time, like 2031-01-30T12:00:00, or milliseconds since 1970, of 1973 or later"
 
 # Arrow's offsets have 32 bits.
 _MOST_BLOCK_BYTES = 1024 * MIB
@@ -59,6 +73,13 @@ class HiddenFiles(StrEnum):
 
     READ = "read"
     SKIP = "skip"
+
+
+class NoTime(StrEnum):
+    """Treatment of a segment that ends before the time at which its read starts."""
+
+    LATEST = "latest"
+    ERROR = "error"
 
 
 class LineCompression(StrEnum):
@@ -103,6 +124,7 @@ class ReadOptions:
     priority: ReadPriority | None
     tail: Tail
     bounds: Bounds
+    named: NamedBounds = field(default_factory=NamedBounds)
     base: str | None = None
     """The directory below which names hold columns; None: the paths themselves."""
     zone: tzinfo = UTC
@@ -137,6 +159,7 @@ class ReadOptions:
         block_bytes = given.size("blockBytes", MIB)
         if not 0 < block_bytes <= _MOST_BLOCK_BYTES:
             raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="omit it for the default, 1 MiB")
+        named = _named_bounds(given, zone)
         bounds = Bounds(
             *(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")),
             *(given.moment_ms(name, zone) for name in ("startingTimestamp", "endingTimestamp")),
@@ -151,9 +174,24 @@ class ReadOptions:
             priority=_priority(given.text("readPriority")),
             tail=given.choice("tail", Tail, Tail.LOCAL),
             bounds=bounds,
+            named=named,
             base=base,
             zone=zone,
         )
+
+    def require_batch(self) -> None:
+        """Raise InvalidRequest for bounds that leave nothing to read in a batch, as Spark's source of Kafka does."""
+        start, end = self.named.start, self.named.end
+        if start is not None and LATEST in start.numbers.values():
+            raise InvalidRequest(
+                "startingOffsets = latest is not supported for batches: nothing would be read",
+                remedy="set earliest, offsets by segment, or startingTimestamp",
+            )
+        if end is not None and EARLIEST in end.numbers.values():
+            raise InvalidRequest(
+                "endingOffsets = earliest is not supported: nothing would be read",
+                remedy="set latest, offsets by segment, or endingTimestamp",
+            )
 
     @property
     def form(self) -> RowForm:
@@ -179,7 +217,7 @@ class Given:
                 )
             spelling = next(given for given in options if given.lower() == name)
             raise InvalidRequest(
-                f"unknown option {printable(spelling)}",
+                f"unknown option {printable(unknown_options.spelled(spelling))}",
                 remedy=unknown_options.remedy_for(spelling, known, STREAM_OPTIONS),
             )
 
@@ -222,6 +260,18 @@ class Given:
         except ValueError as exc:
             raise self._wrong(name, "a size, like 128MiB") from exc
 
+    def duration_s(self, name: str, default: float) -> float:
+        """Return seconds, from texts like 15m, as Spark has them; a bare number, milliseconds there, is refused."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            if units.decimal(value) is not None:
+                raise ValueError("no unit")
+            return units.parse_duration(value)
+        except ValueError as exc:
+            raise self._wrong(name, "a time with its unit, like 30s or 15m") from exc
+
     def zone(self, name: str) -> tzinfo:
         """Return a time zone; UTC if not given."""
         value = self.text(name)
@@ -238,19 +288,31 @@ class Given:
         if value is None:
             return None
         try:
-            time = datetime.fromisoformat(value)
+            return spark_time_ms(value, zone)
         except ValueError as exc:
             raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
-        return int((time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() * 1000)
+
+    def named(
+        self, name: str, number_of: Callable[[object], int], words: Mapping[str, int], example: str
+    ) -> NamedNumbers | None:
+        """Return numbers by names of segments, from JSON or one of the words for all; None if not given."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if value.lower() in words:
+            return NamedNumbers.everywhere(name, words[value.lower()])
+        by_name = json_object(value)
+        if by_name is None:
+            raise self._wrong(name, f"{', '.join((*words, 'JSON'))}, like {example}")
+        return NamedNumbers.parse(name, by_name, number_of)
 
     def moment_ms(self, name: str, zone: tzinfo) -> int | None:
         """Return a time in Spark's form, or in milliseconds since the epoch as Spark's source of Kafka has it."""
+        value = self.text(name)
         try:
-            number = units.parse_epoch_ms(self.text(name) or "")
+            return None if value is None else moment_ms(value, zone)
         except ValueError as exc:
-            wanted = "a time, like 2031-01-30T12:00:00, or milliseconds since 1970, of 1973 or later"
-            raise self._wrong(name, wanted) from exc
-        return self.time_ms(name, zone) if number is None else number
+            raise self._wrong(name, MOMENTS) from exc
 
     def choice(self, name: str, kind: type[E], default: E) -> E:
         """Return one of several words, independent of case."""
@@ -302,6 +364,52 @@ def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:
         tuple(named[: len(paths)]),
         None if base is None else names.join(names.split(named[-1])),
     )
+
+
+def _named_bounds(given: Given, zone: tzinfo) -> NamedBounds:
+    """Return the bounds by names of segments. Raises InvalidRequest if two options say where a read starts or ends."""
+    for start in ("starting", "ending"):
+        names_of = (f"{start}Timestamp", f"{start}OffsetsByTimestamp", f"{start}Offsets")
+        used = [name for name in names_of if given.text(name) is not None]
+        if len(used) > 1:
+            raise InvalidRequest(f"{' and '.join(used)} are mutually exclusive", remedy="set one of them")
+
+    def time_number(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(MOMENTS)
+        return moment_ms(str(value), zone)
+
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    saved, saved_end = (saved_offset(given.text(name)) for name in ("startingOffsets", "endingOffsets"))
+    offsets, times = '{"logs/web": 1234, "logs": -1}', '{"logs/web": 1767225600000}'
+    return NamedBounds(
+        start=None if saved is not None else given.named("startingOffsets", offset_number, words, offsets),
+        end=None if saved_end is not None else given.named("endingOffsets", offset_number, words, offsets),
+        start_ms=given.named("startingOffsetsByTimestamp", time_number, {}, times),
+        end_ms=given.named("endingOffsetsByTimestamp", time_number, {}, times),
+        saved=saved,
+        is_between=saved is not None or saved_end is not None,
+        tolerant=given.text("failOnDataLoss") is not None and not given.flag("failOnDataLoss"),
+        requires_time=given.choice("startingOffsetsByTimestampStrategy", NoTime, NoTime.LATEST) is NoTime.ERROR,
+    )
+
+
+def moment_ms(text: str, zone: tzinfo) -> int:
+    """Parse milliseconds since the epoch, or a time in Spark's form, in `zone` unless it names another.
+
+    Raises ValueError that names the valid forms.
+    """
+    try:
+        number = units.parse_epoch_ms(text)
+        return spark_time_ms(text, zone) if number is None else number
+    except ValueError as exc:
+        raise ValueError(MOMENTS) from exc
+
+
+def spark_time_ms(text: str, zone: tzinfo) -> int:
+    """Parse a time in Spark's form, 2031-01-30T12:00:00, in `zone` unless it names another. Raises ValueError."""
+    time = datetime.fromisoformat(text)
+    return int((time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() * 1000)
 
 
 def _line_format(given: Given) -> LineFormat:

@@ -33,6 +33,7 @@ from tierfs.pipeline.reader.selection import (
     table_directories,
 )
 from tierfs.pipeline.spark.columns import SegmentColumns, full_schema, require_columns
+from tierfs.pipeline.spark.named_positions import NamedBounds
 from tierfs.pipeline.spark.options import Bounds, ReadOptions, StoreOptions
 from tierfs.pipeline.spark.partition_columns import PartitionTexts, inferred, require_values, texts_in, texts_of
 from tierfs.pipeline.spark.row_types import RowType, SegmentRow
@@ -101,8 +102,11 @@ def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPla
             if options.row_type is RowType.SEGMENTS:
                 partitions = list(_segment_rows(txn, options))
             else:
-                with finding_times(store, options) if options.bounds.cuts_times else nullcontext() as place_in:
+                cuts_times = options.bounds.cuts_times or options.named.cuts_times
+                with finding_times(store, options) if cuts_times else nullcontext() as place_in:
                     pinned = list(_pinned(txn, options, columns, place_in))
+                for named in options.named.given:
+                    named.require_used(pin.path for pin in pinned)
                 partitions = plan(pinned, options.sizes, reach_of(options))
             if not partitions:
                 explain_nothing(txn, options.selection)
@@ -166,11 +170,48 @@ def finding_times(store: Store, options: ReadOptions) -> Iterator[PlaceIn]:
         yield place_in
 
 
-def _in_segment(bounds: Bounds, path: str, segment: SegmentRecord, place_in: PlaceIn | None) -> Bounds:
+def _of_segment(txn: ReadTransaction, options: ReadOptions, path: str, segment: SegmentRecord) -> Bounds:
+    """Return the bounds, with those that are given for the name of a segment. Raises as `NamedNumbers.position`."""
+    bounds, named = options.bounds, options.named
+    if not named.given:
+        return bounds
+    start_ms = bounds.start_ms if named.start_ms is None else named.start_ms.of(path)
+    end_ms = bounds.end_ms if named.end_ms is None else named.end_ms.of(path)
+    bounds = replace(bounds, start_ms=start_ms, end_ms=end_ms)
+    of_entries = options.row_type in (RowType.ENTRIES, RowType.MESSAGES)
+    within = _entry_ids(txn, segment) if of_entries else (segment.start_offset, segment.length)
+    first, after = (
+        None if bound is None else bound.position(path, *within, tolerant=named.tolerant)
+        for bound in (named.start, named.end)
+    )
+    start, end = (bounds.start_entry, bounds.end_entry) if of_entries else (bounds.start_offset, bounds.end_offset)
+    if first is not None:
+        start = max(start or 0, first)
+    if after is not None:
+        end = after if end is None else min(end, after)
+        end = max(end, start or 0)
+    if of_entries:
+        return replace(bounds, start_entry=start, end_entry=end)
+    return replace(bounds, start_offset=start, end_offset=end)
+
+
+def _entry_ids(txn: ReadTransaction, segment: SegmentRecord) -> tuple[int, int]:
+    """Return the id of the first entry of a segment, and of the next one."""
+    from tierfs.pipeline.reader.record_ends import entry_at  # a plan without offsets by name needs none of streams
+
+    first = entry_at(txn, segment.id, segment.start_offset) if segment.start_offset else 0
+    return first, entries.count(txn, segment.id)
+
+
+def _in_segment(
+    bounds: Bounds, path: str, segment: SegmentRecord, place_in: PlaceIn | None, named: NamedBounds
+) -> Bounds:
     """Return the bounds in a segment, with its offsets or entries in place of times."""
-    if place_in is None:
+    if place_in is None or not bounds.cuts_times:
         return bounds
     first = None if bounds.start_ms is None else place_in(path, segment, bounds.start_ms)
+    if first is not None:
+        named.require_time(path, first.time_ms)
     after = None if bounds.end_ms is None else place_in(path, segment, bounds.end_ms)
     start, end = bounds.start_offset or 0, bounds.end_offset
     start_entry, end_entry = bounds.start_entry, bounds.end_entry
@@ -206,12 +247,13 @@ def _pinned(
                 f"segment {printable(path)} has a name of a compressed file; tierfs does not read Hadoop's {codec}",
                 remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
             )
-        if codec is not None and options.bounds.cuts_bytes:
+        if codec is not None and (options.bounds.cuts_bytes or options.named.cuts(path)):
             raise InvalidRequest(
                 f"segment {printable(path)} has a name of a compressed file, which can be read only from its start",
                 remedy="omit startOffset, startingTimestamp and their ends, or set compression to none",
             )
-        bounds = _in_segment(options.bounds, path, segment, place_in)
+        bounds = _of_segment(txn, options, path, segment)
+        bounds = _in_segment(bounds, path, segment, place_in, options.named)
         pinned = _pin(txn, pinner, path, segment, reach_of(options), bounds)
         yield replace(pinned, facts=columns.facts(segment)) if columns.of_record else pinned
 

@@ -51,6 +51,11 @@ class TierfsDataSource(DataSource):
             from tierfs.pipeline.spark.planning import plan_read
 
             options = ReadOptions.of(self.options)
+            options.require_batch()
+            if options.named.is_between:
+                from tierfs.pipeline.spark.between import plan_between
+
+                return TierfsReader(options.form, schema, plan_between(self.options, schema))
             return TierfsReader(options.form, schema, plan_read(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.pipeline.reader.selection import Tail
 from tierfs.pipeline.reader.stream import Records, StreamRead
+from tierfs.pipeline.spark.named_positions import NamedNumbers
 from tierfs.pipeline.spark.options import STREAM_OPTIONS, Bounds, Given, ReadOptions
 from tierfs.pipeline.spark.row_types import RowType
 
@@ -24,34 +24,41 @@ _SHOWN = 100
 _DIGITS = 8
 
 
-class Starting(StrEnum):
-    """First offset of a stream without a checkpoint."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
+# As Spark's source of Kafka has it.
+_MAX_DELAY_S = 15 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Options that only a stream has."""
 
-    starting: Starting
     max_bytes: int | None
     """Per trigger."""
     max_segments: int | None
-    fail_on_data_loss: bool
+    min_bytes: int
+    """Of a batch, unless the one before started `max_delay_s` ago."""
+    max_delay_s: float
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Pace:
         """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
         given = Given(options, options)
         limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
-        return cls(
-            starting=given.choice("startingOffsets", Starting, Starting.EARLIEST),
+        pace = cls(
             max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
             max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
-            fail_on_data_loss=given.text("failOnDataLoss") is None or given.flag("failOnDataLoss"),
+            min_bytes=given.size("minBytesPerTrigger", 0),
+            max_delay_s=given.duration_s("maxTriggerDelay", _MAX_DELAY_S),
         )
+        if pace.max_bytes is not None and pace.min_bytes > pace.max_bytes:
+            raise InvalidRequest(
+                "minBytesPerTrigger is greater than maxBytesPerTrigger", remedy="set it to at most as much"
+            )
+        if given.text("maxTriggerDelay") is not None and not pace.min_bytes:
+            raise InvalidRequest(
+                "maxTriggerDelay has no effect without minBytesPerTrigger", remedy="set both, or neither"
+            )
+        return pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,6 @@ class StreamOptions:
         """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
         read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
         _require_endless(read)
-        if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
-            raise InvalidRequest(
-                "startingTimestamp and startingOffsets = latest are mutually exclusive", remedy="set one of them"
-            )
         return cls(read, pace)
 
     def stream_read(self) -> StreamRead:
@@ -82,7 +85,7 @@ class StreamOptions:
             lines=read.lines,
             cold_only=read.tail is not Tail.LOCAL,
             priority=read.priority,
-            fail_on_data_loss=self.pace.fail_on_data_loss,
+            fail_on_data_loss=not read.named.tolerant,
         )
 
 
@@ -91,9 +94,11 @@ def _require_endless(read: ReadOptions) -> None:
     selection = read.selection
     if read.row_type is RowType.SEGMENTS:
         raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
-    if read.bounds.end_ms is not None:
+    ends = [name for name, given in (("endingTimestamp", read.bounds.end_ms), *_ends(read)) if given is not None]
+    if ends:
         raise InvalidRequest(
-            "endingTimestamp is not supported for streams", remedy="read a batch with spark.read, or filter rows"
+            f"{ends[0]} is not supported for streams",
+            remedy="read a batch with spark.read, or stop at the present end: trigger(availableNow=True)",
         )
     if replace(read.bounds, start_ms=None) != Bounds():
         raise InvalidRequest(
@@ -113,6 +118,11 @@ def _require_endless(read: ReadOptions) -> None:
         raise InvalidRequest(
             "a stream cannot fail on bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
         )
+
+
+def _ends(read: ReadOptions) -> Iterator[tuple[str, NamedNumbers | None]]:
+    yield "endingOffsets", read.named.end
+    yield "endingOffsetsByTimestamp", read.named.end_ms
 
 
 def _name(read: ReadOptions) -> str:

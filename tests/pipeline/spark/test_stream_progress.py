@@ -1,0 +1,128 @@
+"""What the progress of a stream shows, and batches that wait until there is enough for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ledgers import new_ledger
+from tests.mount.conftest import append
+from tests.pipeline.spark.asked import Asked
+from tierfs.app import store as app
+from tierfs.pipeline.reader.stream_lag import StreamRate, StreamRates
+from tierfs.pipeline.spark import opened_stream
+from tierfs.pipeline.spark.opened_stream import SmallBatches
+from tierfs.pipeline.spark.row_types import RowType
+
+LINE = b"0123456789abcde\n"
+
+
+def options(store: app.Store, **more: str) -> dict[str, str]:
+    return {"store": str(store.path), "path": "/", "recursiveFileLookup": "true", **more}
+
+
+def lag(stream: Asked) -> dict[str, Any]:
+    """As shown after a batch; the difference of offsets is the same number."""
+    shown = stream.reader.reportLatestOffset()
+    assert shown["bytes"] - stream.at["bytes"] == shown["lag"]["bytes"]
+    return dict(shown["lag"])
+
+
+@pytest.mark.parametrize("limit", ["1", "16", "17", "100", "1000", "1m"])
+def test_the_lag_is_what_is_left_at_every_limit(store: app.Store, limit: str) -> None:
+    """Of logs that grow, of half-written lines, and after a restart; each byte is in the rows or in the lag."""
+    size = 0
+    for number in range(3):
+        append(store, f"s{number}", LINE * (10 * number), seal=number == 1)
+        size += len(LINE) * 10 * number
+    append(store, "half", LINE[:5])
+    stream = Asked(**options(store, maxBytesPerTrigger=limit))
+    read = 0
+    for number in range(1000):
+        rows = stream.rows()
+        read += len(rows) * len(LINE)
+        assert lag(stream)["bytes"] == size + 5 - read
+        if number == 3:
+            append(store, "s0", LINE * 7)
+            append(store, "later", LINE * 2, seal=True)
+            size += 9 * len(LINE)
+        if number == 5:
+            at, stream = stream.at, Asked(**options(store, maxBytesPerTrigger=limit))
+            stream.at = at
+        if not rows and number > 5:
+            break
+    assert lag(stream) == {"bytes": 5, "segments": 1, "largest": {"segment": "half", "bytes": 5}}
+
+
+def test_bytes_that_were_read_before_a_concat_are_no_lag(store: app.Store) -> None:
+    append(store, "t", LINE)
+    append(store, "s", LINE * 3, seal=True)
+    stream = Asked(**options(store))
+    assert len(stream.rows()) == 4
+    store.engine.concat("t", "s")
+    append(store, "t", LINE)
+    stream.at = dict(stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()))
+    assert lag(stream)["bytes"] == 0
+    append(store, "t", LINE * 2)
+    held = Asked(**options(store, minBytesPerTrigger="1g"))
+    held.reader.latestOffset(held.at, held.reader.getDefaultReadLimit())
+    held.at = stream.at
+    assert held.rows() == []
+    assert lag(held)["bytes"] == 2 * len(LINE)
+
+
+def test_the_lag_of_entries_counts_them(store: app.Store) -> None:
+    new_ledger(store, [b"a", b"", b"bb"])
+    stream = Asked(RowType.ENTRIES, **options(store, maxBytesPerTrigger="1"))
+    stream.rows()
+    assert lag(stream)["entries"] == 3 - 1 - (stream.at["bytes"] > 1)
+    shown = stream.reader.reportLatestOffset()
+    assert shown["description"].startswith("entries of / (")
+    assert shown["description"].endswith(f") in {store.path}")
+
+
+def test_a_batch_waits_for_the_least_bytes_or_the_delay(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(opened_stream.time, "monotonic", lambda: now[0])
+    append(store, "s", LINE)
+    stream = Asked(**options(store, minBytesPerTrigger="48", maxTriggerDelay="10m"))
+    assert len(stream.rows()) == 1, "the first batch does not wait"
+    append(store, "s", LINE * 2)
+    assert stream.rows() == []
+    assert lag(stream)["bytes"] == 32
+    append(store, "t", LINE)
+    assert len(stream.rows()) == 3, "the bytes of all segments count"
+    append(store, "t", LINE)
+    now[0] = 599.9
+    assert stream.rows() == []
+    now[0] = 600.0
+    assert len(stream.rows()) == 1
+    append(store, "t", LINE)
+    assert stream.rows() == []
+    stream.reader.prepareForTriggerAvailableNow()
+    assert len(stream.rows()) == 1, "what is available now is read whatever it is"
+
+
+def test_the_delay_counts_from_the_last_batch() -> None:
+    now = [5.0]
+    small = SmallBatches(100, 60.0, lambda: now[0])
+    assert small.least_bytes() == 0
+    now[0] = 500.0
+    assert small.least_bytes() == 0, "nothing was read yet"
+    small.start_batch()
+    assert small.least_bytes() == 100
+    now[0] = 560.0
+    assert small.least_bytes() == 0
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    now = [0.0]
+    rates = StreamRates(lambda: now[0])
+    assert rates.note(1000, 0) == StreamRate(0.0, 0.0, 0.0)
+    for second in range(1, 200):
+        now[0] = float(second)
+        rate = rates.note(1000 + 10 * second, 20 * second)
+    assert rate == StreamRate(60.0, 10.0, 20.0)
+    now[0] = 200.0
+    assert rates.note(0, 20 * 199).appended == 0, "what was deleted unread"
