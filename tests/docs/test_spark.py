@@ -1,4 +1,4 @@
-"""Every example of docs/spark.md and docs/tutorial.md runs, on a real mount and with real Spark."""
+"""Every example of the pages of Spark and of docs/tutorial.md runs, on a real mount and with real Spark."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_every_example_of_spark_runs(store: app.Store, spark: SparkSession, tmp_
     machine.file("/var/log/incoming/a", "one\ntwo\n")
     machine.replace["/srv/store"] = str(store.path)
     try:
-        machine.read("docs/spark.md", {"TIERFS_STORE": str(store.path)})
+        for page in ("spark", "spark-streams", "spark-jobs"):
+            machine.read(f"docs/{page}.md", {"TIERFS_STORE": str(store.path)})
     finally:
         machine.leave()
     of_page = {name: read(store, name) for name in segments(store) if name.split("/")[0] not in FILLED}

@@ -12,7 +12,7 @@ import pytest
 from tests.structure.prose import MANUAL, ROOT, of_page, of_pages, of_program, spans, tables
 from tierfs import __version__
 
-SPARK = ROOT / "docs/spark.md"
+SPARK = ROOT / "docs/spark-options.md"
 NO_MODULES = {"tierfs.storage": "a group of entry points", "tierfs.transform": "another"}
 OBJECTS = ROOT / "docs/format.md"
 """Has keys of objects' user metadata, which look like modules."""
@@ -72,14 +72,14 @@ def in_spark(names: Iterable[str]) -> list[str]:
 
 def test_options_of_spark_are_documented_and_exist() -> None:
     pytest.importorskip("pyspark")
-    from tierfs.pipeline.spark import options, stream_options, write_options
+    from tierfs.pipeline.spark import options, write_options
 
     read, written = set(options._READ_OPTIONS), {*write_options._WRITE_OPTIONS, *write_options._STREAM_OPTIONS}
-    assert options_in("## Options", "## Streams") - read == set()
-    assert options_in("## Streams", "## Writing") - read - set(stream_options.STREAM_OPTIONS) == set()
-    assert options_in("## Writing", "## Streaming sink") - written == set()
+    assert options_in("## Options of reads", "## Options of streams") - read == set()
+    assert options_in("## Options of streams", "## Options of writes") - read - set(options.STREAM_OPTIONS) == set()
+    assert options_in("## Options of writes", "## Names that Kafka and Spark use") - written == set()
     of_spark = {"paths", "queryName"}  # which Spark itself sets
-    assert in_spark(sorted((read | written | set(stream_options.STREAM_OPTIONS)) - of_spark)) == []
+    assert in_spark(sorted((read | written | set(options.STREAM_OPTIONS)) - of_spark)) == []
     assert any(title.startswith("| option ") for title, _ in tables(SPARK))
 
 

@@ -82,7 +82,7 @@ def test_the_test_that_a_release_runs_exists() -> None:
 
 def test_the_version_is_written_in_one_place() -> None:
     """Everything else reads it, or is compared with it by a test; a benchmark says what it measured."""
-    compared = {"docs/openapi.json", "docs/places.md", "docs/spark.md"}
+    compared = {"docs/openapi.json", "docs/places.md", "docs/spark.md", "docs/spark-clusters.md"}
     of_their_time = {"docs/benchmarks.md", "docs/benchmarks/reading.json", "docs/benchmarks/compression.json"}
     others = {"CHANGELOG.md", "docs/RELEASE.md", "tierfs/__init__.py"}
     named = {
