@@ -113,6 +113,16 @@ def test_the_page_of_recovery_runs_as_it_is_written(s3: Machine, rgw: S3Endpoint
     s3.read("docs/recovery.md", {"TIERFS_STORE": str(store)})
 
 
+def test_the_page_of_the_standby_runs_as_it_is_written(machine: Machine) -> None:
+    store = machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs")
+    tierfs("offload", store=store)
+    where = f"--cold-dir {machine.root}/mnt/nas/tierfs"
+    machine.replace["--bucket s3://B/PREFIX --endpoint-url http://s3.example:9000"] = where
+    machine.read("docs/standby.md", {"TIERFS_STORE": str(store)})
+    seen = tierfs("standby", "--json", store=machine.root / "srv/standby").json
+    assert (seen["taken"]["epoch"], seen["taken"]["incomplete"]) == (2, [])
+
+
 def test_the_pages_of_limits_the_cold_tier_and_disk_space_run_as_they_are_written(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
     machine.file("today.log", "a line\n")

@@ -153,6 +153,12 @@ def behind(day: Day) -> None:
     day.run("append", "logs/app", "--seal", stdin=b"a line\n")
 
 
+def silent(day: Day) -> None:
+    made(day)
+    where = ("replica", "--standby", "--takeover-after", "1min", "--cold-dir", day.cold)
+    tierfs(*where, store=day.store.with_name("standby"))
+
+
 def suspect(day: Day) -> None:
     day.machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs")
     day.run("config", "offload.pack_below_bytes=0")
@@ -194,6 +200,7 @@ DAYS: dict[str, Callable[[Day], None]] = {
     "The disk is read-only": read_only,
     "The clock is wrong": clock_was_ahead,
     "The owner is dead": dead,
+    "The owner is silent": silent,
     "The replica lags behind": behind,
     "Copies are suspect": suspect,
     "Bytes are lost": lost,

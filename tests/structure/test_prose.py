@@ -139,7 +139,7 @@ def is_setting(name: str) -> bool:
 
 def test_settings_that_are_named_exist() -> None:
     sections = "|".join(sorted({name.partition(".")[0] for name in settings.names()}))
-    files = {"admin.sock", "admin.token", "mount.log", "mount.tierfs", "mount.fuse"}
+    files = {"standby.json", "admin.sock", "admin.token", "mount.log", "mount.tierfs", "mount.fuse"}
     names = named(rf"(?<![\w./-])((?:{sections})\.[a-z][a-z_]*)\b(?![.(])")
     assert missing(names, lambda name: is_setting(name) or name in files) == []
 

@@ -6,14 +6,15 @@ A mount does it whenever no other process does, `tierfs daemon` always.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 import trio
 
 from tierfs.app.adopt_again import repeating
 from tierfs.app.follow.in_background import BackgroundFollowing
-from tierfs.app.replica import follower_of
 from tierfs.app.request_log import SAVE_EVERY_S
+from tierfs.app.standby import Standby
 from tierfs.app.store import Store
 from tierfs.base.system import daemon_log
 from tierfs.base.words.errors import Unavailable
@@ -32,14 +33,22 @@ _PORT_S = 5.0
 
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
     """Make what holds an open store."""
-    connect = partial(_connect, store, BackgroundFollowing(store))
-    return HolderTask(store.paths.holder, store.metadata, lambda: store.settings.background, threads, connect)
+    following = BackgroundFollowing(store)
+
+    def connect() -> Begin:
+        return _connect(store, following, lambda: trio.from_thread.run_sync(task.renew))
+
+    task = HolderTask(store.paths.holder, store.metadata, lambda: store.settings.background, threads, connect)
+    return task
 
 
-def _connect(store: Store, following: BackgroundFollowing) -> Begin:
-    """Connect to the cold tier, if there is one, and choose the work of the store's holder."""
+def _connect(store: Store, following: BackgroundFollowing, renew: Callable[[], None]) -> Begin:
+    """Connect to the cold tier, if there is one, and choose the work of the store's holder.
+
+    `renew` begins that again, from its threads: a standby becomes the owner.
+    """
     if store.is_replica:
-        return partial(kinds.of_replica, store.metadata, lambda: follower_of(store).refresh)
+        return partial(kinds.of_replica, store.metadata, lambda: Standby(store, renew).look)
     ballast.restore(store.paths.ballast)
     location = store.cold_location
     if location is None:

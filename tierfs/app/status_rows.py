@@ -98,6 +98,7 @@ def cold_work_rows(report: StoreStatus) -> list[Row]:
 def holder_rows(report: StoreStatus) -> list[Row]:
     """Return the process that does the background work, and what it repeats and will delete."""
     shown = [("background work", str(report.holder or _NO_HOLDER))]
+    shown += _standby_rows(report)
     trash = report.trash
     if trash.removals:
         due = clock_time(trash.next_due_ms)
@@ -112,6 +113,19 @@ def holder_rows(report: StoreStatus) -> list[Row]:
     shown += [("follow lag", _lag(lag)) for lag in (report.follow_lag,) if lag is not None and lag.lagging]
     shown += [("gap", _gap(gap)) for gap in report.gaps[-_MOST_ROWS:]]
     return shown
+
+
+def _standby_rows(report: StoreStatus) -> Iterator[Row]:
+    note, is_replica = report.standby, report.journal.replica
+    if not note.after_s and note.taken is None:
+        return
+    from tierfs.app.standby_rows import after_takeover, summary
+
+    if not report.journal.fenced_by_epoch:
+        for line in summary(note, report.standby_age_s, is_replica=is_replica, is_held=report.holder is not None):
+            yield "standby", line
+    if note.taken is not None and not is_replica:
+        yield "takeover", after_takeover(note.taken)
 
 
 def mount_rows(seen: StoreHealth) -> list[Row]:

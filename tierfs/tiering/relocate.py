@@ -23,7 +23,7 @@ from tierfs.engine.chunkstore.probe import PROBE_DIRECTORY, Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME, check_name
 from tierfs.engine.journal.epochs import EPOCHS_PREFIX
-from tierfs.engine.journal.names import JOURNAL_PREFIX, MOVING_NAME, left_slot
+from tierfs.engine.journal.names import ALIVE_NAME, JOURNAL_PREFIX, MOVING_NAME, left_slot, standby_of
 from tierfs.engine.metadata import batches, changes, tables
 from tierfs.engine.metadata.journal_state import NOWHERE
 from tierfs.engine.metadata.records import LocationRecord
@@ -312,6 +312,8 @@ class TierCopy:
 
 def _is_of_the_place(name: str) -> bool:
     """Return whether an object tells of the place that it is in."""
+    if name == ALIVE_NAME or standby_of(name) is not None:  # standbys follow the place, and put their marks anew
+        return True
     return name in (MARK_NAME, MOVING_NAME) or name.startswith(PROBE_DIRECTORY) or left_slot(name) is not None
 
 

@@ -17,6 +17,7 @@ from tests.simulation.world import World, Wrong, listed
 from tests.stores import IN_MEMORY, LOCATION, TestStore, quiet
 from tierfs.app.recovery import recover, replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
+from tierfs.app.recovery.promote import promote_with
 from tierfs.app.recovery.replica import Follower
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.types import Tier
@@ -102,10 +103,8 @@ def take_over(world: World, arguments: Arguments) -> None:
     path.mkdir()
     with old.metadata.read() as txn:
         place = Place(LocationRecord(id=LOCATION, url=policies.location(txn, LOCATION).url))
-    rebuilt = recover.owned(path / "metadata", world.storage.inner, place, world.clock, quiet)
-    recover.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
-    EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
-    new = _opened(world, path, rebuilt.metadata)
+    stands_by = len(world.done) % 2 == 0
+    new = _promoted(world, path, place) if stands_by else _recovered(world, path, place)
     new.places |= old.places
     before = bucket(world.storage.inner)
     works: tuple[Callable[[], object], ...] = (
@@ -126,6 +125,30 @@ def take_over(world: World, arguments: Arguments) -> None:
         is_held = content.is_ledger or new.read(name, Tier.COLD)[content.start :] == content.data[content.start :]
         if not is_held or world.shown()[name] != content.shown:
             raise Wrong(f"{name} is not on the second host as it was on the first")
+
+
+def _recovered(world: World, path: Path, place: Place) -> TestStore:
+    rebuilt = recover.owned(path / "metadata", world.storage.inner, place, world.clock, quiet)
+    recover.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
+    EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
+    return _opened(world, path, rebuilt.metadata)
+
+
+def _promoted(world: World, path: Path, place: Place) -> TestStore:
+    """A standby, whose readers keep their files."""
+    rebuilder = Rebuilder(path / "metadata", world.storage.inner, place, world.clock, Meter())
+    metadata = rebuilder.rebuild(reader.list_journal(world.storage.inner)).metadata
+    replica_rows.become_replica(metadata)
+    before = listed(metadata)
+    promote_with(metadata, place, world.storage.inner)
+    with metadata.read() as txn:
+        check_store(txn)
+    after = listed(metadata)
+    if {name: each.inode for name, each in before.items()} != {name: each.inode for name, each in after.items()}:
+        raise Wrong("a takeover by a standby gave a file another inode")
+    if any(after[name].length < each.length for name, each in before.items()):
+        raise Wrong("a takeover by a standby made a file shorter")
+    return _opened(world, path, metadata)
 
 
 def _opened(world: World, path: Path, metadata: MetadataStore) -> TestStore:

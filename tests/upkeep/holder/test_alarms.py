@@ -20,16 +20,19 @@ from tests.structure.monitoring import OTHERS
 from tests.upkeep.holder.alarms import INSTANCE, SAMPLES, alert_of, assert_fires, of_kind, series
 from tierfs.app.store import Store, open_store
 from tierfs.base.system.metrics import MetricName
+from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, Tier
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.followed_range import FollowedRange
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.tables import GARBAGE, LOCATIONS, u64
+from tierfs.upkeep.holder import standby_note
 from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, Failures
 from tierfs.upkeep.holder.lock import Hold
 from tierfs.upkeep.holder.problem import ProblemKind
 from tierfs.upkeep.holder.samples import samples_of
+from tierfs.upkeep.holder.standby_note import Phase
 
 K = ProblemKind
 HOUR_S = 3600
@@ -180,6 +183,18 @@ def read_budget_spent(world: World) -> None:
     world.run("cat", "a")
 
 
+def standing_by(**known: object) -> Callable[[World], None]:
+    def note(world: World) -> None:
+        standby_note.report(StorePaths(world.store), **known)
+
+    return note
+
+
+def unheld_standby(world: World) -> None:
+    shutil.rmtree(world.store)
+    world.run("replica", "--standby", "--takeover-after", "1min", "--cold-dir", world.cold)
+
+
 def place(**changes: bool) -> Callable[[World], None]:
     def note(store: Store) -> None:
         with store.metadata.write() as txn:
@@ -214,6 +229,8 @@ CAUSES: dict[ProblemKind, Callable[[World], None]] = {
     K.QUOTA: over_quota,
     K.OFFLOAD_LATE: late,
     K.UNPUBLISHED: unpublished,
+    K.OWNER_SILENT: standing_by(phase=Phase.OWNER, after_s=60, other_host="b"),
+    K.STANDBY_BLOCKED: unheld_standby,
     K.OWNER_UNKNOWN: failing(OWNER, Unavailable("no answer")),
     K.CLOCK: failing(CLOCKS, Unavailable("the clock was set")),
     K.OVERDUE: overdue,

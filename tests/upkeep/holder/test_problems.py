@@ -19,6 +19,7 @@ from tierfs.upkeep.holder.failures import CLOCKS, LOOK, OWNER, PUBLISH, QUOTA
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Gravity, Problem, ProblemKind, worst, worst_first
 from tierfs.upkeep.holder.problems import problems_of
+from tierfs.upkeep.holder.standby_note import Phase, StandbyNote
 from tierfs.upkeep.holder.status import BacklogStatus, GapStatus, StoreStatus, store_status
 from tierfs.upkeep.holder.waits import longest_allowed_s
 
@@ -47,6 +48,15 @@ def failed(what: str, error_kind: str = "Unavailable", name: str = "") -> Failur
 
 def journal(status: StoreStatus, **changes: Any) -> StoreStatus:
     return replace(status, journal=replace(status.journal, **changes))
+
+
+def stands_by(status: StoreStatus, *, is_held: bool = True, **known: Any) -> StoreStatus:
+    follows = journal(status, replica=True)
+    return replace(follows, holder=HOLDER if is_held else None, standby=StandbyNote(after_s=60, **known))
+
+
+def has_standby(status: StoreStatus, age_s: float | None) -> StoreStatus:
+    return replace(status, standby=StandbyNote(phase=Phase.OWNER, after_s=60, other_host="b"), standby_age_s=age_s)
 
 
 STATES: dict[str, tuple[Callable[[StoreStatus], StoreStatus], list[ProblemKind]]] = {
@@ -85,6 +95,15 @@ STATES: dict[str, tuple[Callable[[StoreStatus], StoreStatus], list[ProblemKind]]
     ),
     "clocks": (lambda s: replace(s, troubles=(failed(CLOCKS),)), [K.CLOCK]),
     "quota, by its use": (lambda s: replace(s, troubles=(failed(QUOTA),)), []),
+    "follows": (lambda s: stands_by(s, phase=Phase.FOLLOWS), []),
+    "silent": (lambda s: stands_by(s, phase=Phase.SILENT), [K.OWNER_SILENT]),
+    "blocked": (lambda s: stands_by(s, phase=Phase.BLOCKED, why="w"), [K.STANDBY_BLOCKED]),
+    "paused": (lambda s: stands_by(s, phase=Phase.FOLLOWS, paused="w"), [K.STANDBY_BLOCKED]),
+    "nobody stands by": (lambda s: stands_by(s, is_held=False, phase=Phase.FOLLOWS), [K.STANDBY_BLOCKED]),
+    "shows life": (lambda s: has_standby(s, 59), []),
+    "shows no life": (lambda s: has_standby(s, 60), [K.OWNER_SILENT]),
+    "shows no life since the start": (lambda s: has_standby(s, None), [K.OWNER_SILENT]),
+    "was replaced": (lambda s: journal(has_standby(s, 60), fenced_by_epoch=2), []),
     "standing": (lambda s: replace(s, standing=(Problem(K.FENCED, "t", "r"),)), [K.FENCED]),
 }
 

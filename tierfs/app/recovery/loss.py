@@ -68,14 +68,16 @@ class _ColdChain:
         return list(ranges.gaps(ByteRange(self.start, self.end), self.held))
 
 
-def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
+def settle(metadata: MetadataStore, *, grace_ms: int, keeps_inodes: bool = False) -> Iterator[SegmentLoss]:
     """Settle every segment, some hundred per transaction, and yield the results; objects are due after `grace_ms`.
 
+    `keeps_inodes`: whoever reads here has seen no byte that is lost, as in the mount of a replica, and reads on.
     Segments that were removed, in the trash or not, are settled, but not yielded.
     """
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
-        return [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
+        due_ms = txn.now_ms + grace_ms
+        return [_settle(txn, segment, due_ms, keeps_inode=keeps_inodes) for _, segment in rows]
 
     for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
         yield from (loss for loss in losses if not names.is_removed(loss.segment))
@@ -148,13 +150,13 @@ def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[Object
         yield ObjectId(after)
 
 
-def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> SegmentLoss:
+def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int, *, keeps_inode: bool) -> SegmentLoss:
     cold = _cold_chain(txn, before)
     segment = replace(
         before,
         length=cold.end,
         joins=before.joins.until(cold.end),
-        inode=Inode(txn.allocate_id()),
+        inode=before.inode if keeps_inode else Inode(txn.allocate_id()),
         writer_epoch=before.writer_epoch + 1,
         generation=before.generation + 1,
         recovered_ms=txn.now_ms,

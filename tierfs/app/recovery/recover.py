@@ -151,6 +151,8 @@ def owned(
     clock: Clock,
     report: OnProgress,
     listing: JournalListing | None = None,
+    *,
+    is_standby: bool = False,
 ) -> Rebuilt:
     """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
 
@@ -162,7 +164,9 @@ def owned(
     """
     for _ in range(_ROUNDS):
         try:
-            return _owned(path, storage, place, clock, report, listing or reader.list_journal(storage))
+            listing = listing or reader.list_journal(storage)
+            rebuilt = _rebuilt(path, storage, place, clock, report, listing)
+            return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, is_standby))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)
@@ -170,7 +174,7 @@ def owned(
     raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or retry")
 
 
-def _owned(
+def _rebuilt(
     path: Path,
     storage: ChunkStorage,
     place: Place,
@@ -179,22 +183,33 @@ def _owned(
     listing: JournalListing,
 ) -> Rebuilt:
     try:
-        rebuilt = Rebuilder(path, storage, place, clock, meter_of(report, listing)).rebuild(listing)
+        return Rebuilder(path, storage, place, clock, meter_of(report, listing)).rebuild(listing)
     except NotFound as exc:
         if not listing.last_slot:
             raise
         raise SupersededError(str(exc)) from exc
+
+
+def _won(rebuilt: Rebuilt, takeover: Takeover) -> Rebuilt:
     try:
-        return replace(rebuilt, store_epoch=Takeover(rebuilt.metadata, storage, place).win())
+        return replace(rebuilt, store_epoch=takeover.win())
     except BaseException:
         rebuilt.metadata.close()
         raise
 
 
 def settle(
-    metadata: MetadataStore, publisher: Publisher, checkpoint_sequence: int = 0, report: OnProgress = unseen
+    metadata: MetadataStore,
+    publisher: Publisher,
+    checkpoint_sequence: int = 0,
+    report: OnProgress = unseen,
+    *,
+    keeps_inodes: bool = False,
 ) -> Losses:
-    """Settle the losses and publish them to the journal; mark the batches that its entries after a checkpoint name."""
+    """Settle the losses and publish them to the journal; mark the batches that its entries after a checkpoint name.
+
+    `keeps_inodes`: see loss.settle.
+    """
     losses = Losses()
     grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
@@ -202,7 +217,9 @@ def settle(
     loss.undo_batches(metadata, grace_ms=grace_ms)
     with metadata.read() as txn:
         settled = Meter(report, total_items=txn.count(SEGMENTS.name))
-    losses.add(settled.each(loss.settle(metadata, grace_ms=grace_ms), lambda each: each.segment))
+    losses.add(
+        settled.each(loss.settle(metadata, grace_ms=grace_ms, keeps_inodes=keeps_inodes), lambda each: each.segment)
+    )
     publisher.publish(report=report)
     publisher.mark_batches(after_sequence=checkpoint_sequence)
     return losses

@@ -22,6 +22,7 @@ from tierfs.engine.metadata.tables import (
     CHUNKS,
     DIRECTORIES,
     DIRENTS,
+    FAILURES,
     GARBAGE,
     LOCATIONS,
     OBJECTS,
@@ -72,21 +73,38 @@ def become_replica(metadata: MetadataStore, report: OnProgress = unseen) -> None
 def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
     """Copy another replica's rows in one transaction; only differing rows are written and notified to mounts."""
     with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
-        for name in _PLAIN_NAMES:
-            for difference in _differences(old, new, name):
-                _write(txn, name, difference)
-        for difference in _differences(old, new, LOCATIONS.name):
-            if difference[1] is None:  # keep this host's own connection settings of known locations
-                _write(txn, LOCATIONS.name, difference)
-        moved = _replace_chunks(txn, old, new)
-        _replace_names(txn, old, new)
-        _replace_segments(txn, old, new, moved)
-        txn.update_store(
-            next_id=new.store.next_id,
-            next_outbox=new.store.next_outbox,
-            store_epoch=new.store.store_epoch,
-            journal=new.store.journal,
-        )
+        _replace(txn, old, new)
+
+
+def become_owner(metadata: MetadataStore, source: MetadataStore) -> None:
+    """Copy the rows of the bucket's new owner over a replica's, which is the owner from then on, in one transaction."""
+    with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
+        _replace(txn, old, new)
+        for difference in _differences(old, new, GARBAGE.name):
+            _write(txn, GARBAGE.name, difference)
+        place = tables.u32(new.store.cold_location_id)
+        txn.put(LOCATIONS, place, new.must_get(LOCATIONS, place, "the cold tier"))  # with what its server honours
+        for key, _ in list(old.scan_raw(FAILURES.name)):  # of the replica's only work
+            txn.delete(FAILURES.name, key)
+        txn.update_store(replica=False, next_garbage=new.store.next_garbage, clock_seen=new.store.clock_seen)
+
+
+def _replace(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> None:
+    for name in _PLAIN_NAMES:
+        for difference in _differences(old, new, name):
+            _write(txn, name, difference)
+    for difference in _differences(old, new, LOCATIONS.name):
+        if difference[1] is None:  # keep this host's own connection settings of known locations
+            _write(txn, LOCATIONS.name, difference)
+    moved = _replace_chunks(txn, old, new)
+    _replace_names(txn, old, new)
+    _replace_segments(txn, old, new, moved)
+    txn.update_store(
+        next_id=new.store.next_id,
+        next_outbox=new.store.next_outbox,
+        store_epoch=new.store.store_epoch,
+        journal=new.store.journal,
+    )
 
 
 def _segments_of(change: pb.Change) -> Sequence[int]:

@@ -23,8 +23,10 @@ from tierfs.base.options.kinds import (
     KmsKey,
     LogFormat,
     LogLevel,
+    Patience,
     Percent,
     PortOrAddress,
+    Program,
     Rate,
     Seconds,
     SecondsOrNone,
@@ -284,6 +286,22 @@ class BackgroundSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbySettings:
+    """Takeover by a replica: `tierfs replica --standby`."""
+
+    takeover_after_s: Annotated[
+        Patience,
+        "Time without a sign of life of the owner after which this replica takes its bucket over; the owner then shows "
+        "one six times in this time. 0: it takes over only by `tierfs standby --now`.",
+    ] = 0
+    check: Annotated[
+        Program,
+        "Program with its arguments that runs before a takeover, and allows it by exit code 0; empty: none.",
+    ] = ""
+    check_timeout_s: Annotated[Seconds, "Time after which a check that does not end counts as a refusal."] = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class MountSettings:
     """Periods of the mount."""
 
@@ -364,6 +382,7 @@ class Settings:
     ack: AckSettings = field(default_factory=AckSettings)
     offload: OffloadSettings = field(default_factory=OffloadSettings)
     background: BackgroundSettings = field(default_factory=BackgroundSettings)
+    standby: StandbySettings = field(default_factory=StandbySettings)
     mount: MountSettings = field(default_factory=MountSettings)
     log: LogSettings = field(default_factory=LogSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

@@ -81,6 +81,8 @@ Seconds = Annotated[float, ValueKind(Unit.DURATION, 0.001, MAX_S)]
 SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0, MAX_S)]
 WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0, MAX_S)]
 # Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail.
+# Of a standby, up to a month.
+Patience = Annotated[int, ValueKind(Unit.DURATION, 0, 30 * 86_400)]
 Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 # Servers other than AWS have classes of their own. Bytes in an archive are not read before they are restored.
@@ -96,6 +98,7 @@ PortOrAddress = Annotated[
     str, TextKind(rf"(?:\S+:)?{_PORT}", "a port of this machine, or HOST:PORT, like 9150 or 127.0.0.1:9150")
 ]
 KmsKey = Annotated[str, TextKind(r"[!-~]{1,2048}", "the id, ARN or alias of a key")]
+Program = Annotated[str, TextKind(r"[^\x00-\x1f\x7f]{1,4096}", "a program with its arguments, quoted as in a shell")]
 Users = Annotated[
     str,
     TextKind(r"[A-Za-z0-9_.-]{1,64}(?: [A-Za-z0-9_.-]{1,64}){0,99}", "names or numbers of users, separated by blanks"),

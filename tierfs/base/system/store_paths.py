@@ -92,6 +92,16 @@ class StorePaths:
         return self.locks / "budgets"
 
     @property
+    def standby(self) -> Path:
+        """Knowledge of a standby, or an owner that has one, about the other; and the orders of a person."""
+        return self.root / "standby.json"
+
+    @property
+    def standby_lock(self) -> Path:
+        """Lock of the process that writes that file."""
+        return self.locks / "standby"
+
+    @property
     def admin(self) -> Path:
         """Lock and note of the process that serves the admin API."""
         return self.locks / "admin"

@@ -21,6 +21,7 @@ from tierfs.engine.journal.names import (
     entry_slot,
     left_slot,
     slot_name,
+    standby_of,
 )
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.store_mark import mark_of, read_store_id, replace, write_mark
@@ -49,23 +50,28 @@ class Sighting:
     """Names of entries and manifests after our newest slot, entries first."""
     left: int = 0
     """The newest slot as the place was left by a move, if a note tells that of our newest one or a later one."""
+    marks: tuple[str, ...] = ()
+    """Names of the marks of standbys."""
 
 
 def look(storage: ChunkStorage, newest: int) -> Sighting:
     """List the journal from slot `newest` on; all of it for 0. Raises what the storage raises."""
     shown: set[int] = set()
     later: list[str] = []
+    marks: list[str] = []
     noted = 0
     for item in storage.list(JOURNAL_PREFIX, after=slot_name(newest - 1) if newest > 1 else ""):
         entry, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         slot = entry if entry is not None else checkpoint
         if slot is None:
             noted = max(noted, left_slot(item.name) or 0)
+            if standby_of(item.name) is not None:
+                marks.append(item.name)
             continue
         shown.add(slot)
         if slot > newest:
             later.append(item.name)
-    return Sighting(frozenset(shown), tuple(later), noted if noted >= newest else 0)
+    return Sighting(frozenset(shown), tuple(later), noted if noted >= newest else 0, tuple(marks))
 
 
 def require_shown(storage: ChunkStorage, sighting: Sighting, slot: int) -> None:

@@ -2,7 +2,7 @@
 
 An owner that made no object is named by its journal alone, and the journal may be lost. So each recovery creates
 `epochs/<epoch>`, create-only, before it wins a slot. A recovery that fails after that leaves the object: a number that
-nobody uses. Its name says all; its content is for people.
+nobody uses. Its name says all; its content is for people, and tells standbys of an owner that was one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import json
 import re
 import socket
 from datetime import UTC, datetime
+from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import AlreadyExists, Fenced
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
+from tierfs.engine.journal import notes
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.store import new_id
 
@@ -35,13 +38,37 @@ def newest(storage: ChunkStorage) -> int:
     return max(filter(None, (named(item.name) for item in storage.list(EPOCHS_PREFIX))), default=0)
 
 
-def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int) -> None:
+@dataclass(frozen=True, slots=True)
+class EpochNote:
+    """The owner that began an epoch, as far as its note says."""
+
+    host: str = ""
+    was_standby: bool = False
+    """Whether it took over as a standby: then it shows signs of life to others."""
+
+
+def note_of(storage: ChunkStorage, epoch: int) -> EpochNote:
+    """Return who began an epoch; nothing is known of the first one. Its note is untrusted. Raises the storage's."""
+    fields: Any = notes.read(storage, _name(epoch))
+    if not isinstance(fields, dict):
+        return EpochNote()
+    host = fields.get("host")
+    return EpochNote(host if isinstance(host, str) else "", fields.get("was_standby") is True)
+
+
+def _name(epoch: int) -> str:
+    return f"{EPOCHS_PREFIX}{epoch:010d}"
+
+
+def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int, *, was_standby: bool = False) -> None:
     """Record that a new owner begins this epoch. Raises Fenced when another one did."""
     began = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"tierfs": _NOTE, "store": store_id, "epoch": epoch, "host": socket.gethostname(), "began": began}
+    if was_standby:
+        fields["was_standby"] = True
     data = BufferSource(json.dumps(fields, indent=2).encode() + b"\n")
     try:
-        storage.put(f"{EPOCHS_PREFIX}{epoch:010d}", data, metadata={ATTEMPT_KEY: new_id()})
+        storage.put(_name(epoch), data, metadata={ATTEMPT_KEY: new_id()})
     except AlreadyExists as exc:
         raise faster(epoch) from exc
 

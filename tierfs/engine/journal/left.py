@@ -22,15 +22,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied, WrongColdTier
+from tierfs.base.words.errors import AlreadyExists, PermissionDenied, WrongColdTier
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.engine.journal import notes
 from tierfs.engine.journal.names import MOVING_NAME, left_name
 from tierfs.engine.metadata.journal_state import LeftPlace
 from tierfs.engine.metadata.records import LocationRecord
 
 _FILE = "file:"
-_MAX_BYTES = 4096
 _MS_PER_S = 1000
 _NOTE = "the cold tier of this store was moved; nothing was added here since"
 _MOVING = "the cold tier of this store is being moved here; objects may be missing until this note is gone"
@@ -116,7 +116,7 @@ def end_moving(storage: ChunkStorage) -> None:
 
 def moving(storage: ChunkStorage) -> Left | None:
     """Return from where a cold tier is being moved to a place, None if none is. Raises what the storage raises."""
-    data = _read(storage, MOVING_NAME)
+    data = notes.read_bytes(storage, MOVING_NAME)
     return None if data is None or data == _ENDED else _parsed(0, data)
 
 
@@ -140,17 +140,7 @@ def _encoded(left: Left, note: str) -> bytes:
 
 def read(storage: ChunkStorage, slot: int) -> Left:
     """Return what the note for a slot says. It is untrusted; damage leaves that there is one. Raises the storage's."""
-    return _parsed(slot, _read(storage, left_name(slot)) or b"")
-
-
-def _read(storage: ChunkStorage, name: str) -> bytes | None:
-    try:
-        buffer = bytearray(min(storage.stat(name).length_bytes, _MAX_BYTES))
-        if buffer:
-            storage.read_into(name, 0, memoryview(buffer))
-    except NotFound:
-        return None
-    return bytes(buffer)
+    return _parsed(slot, notes.read_bytes(storage, left_name(slot)) or b"")
 
 
 def _parsed(slot: int, data: bytes) -> Left:

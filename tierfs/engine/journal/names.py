@@ -17,9 +17,15 @@ MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
 # The note in a place that a cold tier is being moved to, until it has all of it.
 MOVING_NAME = f"{JOURNAL_PREFIX}moving"
 
+# The owner's sign of life: it sorts behind all slots, as every name here with a letter does, so older versions pass by.
+ALIVE_NAME = f"{JOURNAL_PREFIX}alive"
+
+_STANDBY_PREFIX = f"{JOURNAL_PREFIX}standby-"
+
 _SLOT = re.compile(r"journal/([0-9]{20})")
 _CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
 _LEFT = re.compile(r"journal/moved-([0-9]{20})")
+_STANDBY = re.compile(r"journal/standby-([0-9a-f]{32})-([0-9]{8})")
 _PART = re.compile(r"journal/checkpoint-([0-9]{20})\.part-([0-9a-f]{32})-([0-9]{6})")
 
 
@@ -44,6 +50,23 @@ def left_name(slot: int) -> str:
     It sorts behind all slots and checkpoints: the listing that proves ownership shows it, and older versions pass by.
     """
     return f"{JOURNAL_PREFIX}moved-{slot:020d}"
+
+
+def standby_name(standby_id: str, after_s: int) -> str:
+    """Return the name of a standby's mark: the listing that proves ownership shows it, and the time it waits."""
+    return f"{standby_marks(standby_id)}{after_s:08d}"
+
+
+def standby_marks(standby_id: str) -> str:
+    """Return the prefix of the marks of one standby."""
+    return f"{_STANDBY_PREFIX}{standby_id}-"
+
+
+def standby_of(name: str) -> tuple[str, int] | None:
+    """Return the id of the standby that put a mark, and the seconds it waits; None for other names."""
+    match = _STANDBY.fullmatch(name)
+    after_s = 0 if match is None else int(match[2])
+    return (match[1], after_s) if match is not None and after_s else None
 
 
 def entry_slot(name: str) -> int | None:

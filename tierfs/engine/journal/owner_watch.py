@@ -150,8 +150,8 @@ class OwnerWatch:
 
     def _note(self, question: _Question) -> None:
         """Record the outcome of a question that has ended, or took too long, and that it was asked."""
+        from tierfs.engine.journal.asked import note_asked
         from tierfs.engine.journal.cold_identity import as_warning
-        from tierfs.engine.journal.publish import note_asked
 
         error = self._conclude(question) if question.ended.is_set() else _no_answer()
         if error is not None:

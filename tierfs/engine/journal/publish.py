@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -23,23 +23,26 @@ from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import deadlines
 from tierfs.base.system.os_errors import map_os_errors
-from tierfs.base.words.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
+from tierfs.base.words.errors import AlreadyExists, Conflict, Fenced, WrongColdTier
 from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import batch_markers, cold_identity, left
+from tierfs.engine.journal.asked import is_recent, note_asked
+from tierfs.engine.journal.cold_identity import Sighting
+from tierfs.engine.journal.life import StandbyMark, marks_in
 from tierfs.engine.journal.names import entry_slot, left_name, slot_name
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import batches, changes, frames, store_ownership, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.batch_records import BatchRecord
-from tierfs.engine.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
+from tierfs.engine.metadata.journal_state import Fencer, PublishIntent
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
-__all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
+__all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other"]
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +80,14 @@ class Publisher:
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord | None = None) -> None:
         """`place`: the record by which `storage` was connected; None: the one of now."""
         self._metadata = metadata
-        self._storage = storage
+        self.storage = self._storage = storage
         self._place = place or _place_in(metadata)
         self._one_at_a_time = threading.RLock()
         self._proven_s: float | None = None
         self._marked_s: float | None = None
         """Time since boot at which the place, and its mark, were last seen to be ours."""
+        self.standbys: tuple[StandbyMark, ...] = ()
+        """The standbys that follow the store, as of the last listing of this process."""
 
     def publish(self, *, until: int | None = None, claims: bool = False, report: OnProgress = unseen) -> int:
         """Publish until the journal names change `until`; return how many entries were written.
@@ -165,7 +170,7 @@ class Publisher:
             self._require_newest()  # an entry in flight is recognized by its intent, and is published later
 
     def _is_proven(self) -> bool:
-        return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
+        return is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
 
     def _is_queued(self, until: int) -> bool:
         """Return whether any of that is to be published; called each second, so it does not occupy the one writer."""
@@ -219,7 +224,7 @@ class Publisher:
         store = self._store_record()
         try:
             self._judge(store, created, claims=claims)
-            if not _is_recent(self._marked_s, began_s, _MARK_S):
+            if not is_recent(self._marked_s, began_s, _MARK_S):
                 marked = cold_identity.require_mark(self._storage, store, created)
                 self._marked_s = began_s if marked else None
         except WrongColdTier as exc:
@@ -238,7 +243,7 @@ class Publisher:
             if created <= store.journal.newest_slot:  # another process confirmed it, and it may be superseded by now
                 created = 0
             try:
-                other = look_for_other(self._storage, store, created, claims=claims)
+                other = look_for_other(self._storage, store, created, claims=claims, on_look=self._see_standbys)
                 if other is None:
                     return
             except WrongColdTier:
@@ -248,6 +253,9 @@ class Publisher:
                 if _position(now := self._store_record()) == _position(store):
                     raise fenced_by(self._metadata, self._storage, other)
             store = now
+
+    def _see_standbys(self, sighting: Sighting) -> None:
+        self.standbys = marks_in(sighting.marks)
 
     def _skip(self, intent: PublishIntent) -> None:
         """Continue after a slot that a void entry has; readers skip it too."""
@@ -294,7 +302,12 @@ def _elsewhere() -> Conflict:
 
 
 def look_for_other(
-    storage: ChunkStorage, store: StoreRecord, created: int = 0, *, claims: bool = False
+    storage: ChunkStorage,
+    store: StoreRecord,
+    created: int = 0,
+    *,
+    claims: bool = False,
+    on_look: Callable[[Sighting], None] = lambda _: None,
 ) -> OtherOwner | None:
     """Return the first object of another owner, by one listing; None when the place is the store's.
 
@@ -302,9 +315,11 @@ def look_for_other(
 
     Raises WrongColdTier unless the newest slot is shown, and the one just `created`; a new owner that `claims` the
     place has only that one. Entries of lower epochs are void at any position, so they prove nothing.
+    `on_look` gets the listing.
     """
     state = store.journal
     sighting = cold_identity.look(storage, state.next_slot - 1)
+    on_look(sighting)
     if sighting.left and not claims:  # as the last of its store's owners left it, and not as one of them goes on
         note = left.read(storage, sighting.left)
         fencer = Fencer(store_id=note.store_id, host=note.host, since_ms=note.moved_ms, moved_to=note.to)
@@ -340,25 +355,6 @@ def fenced_by(metadata: MetadataStore, storage: ChunkStorage, other: OtherOwner)
         journal = replace(writing.store.journal, fenced_by_epoch=other.epoch, fencer=other.fencer)
         writing.update_store(journal=journal)
         return store_ownership.fenced(writing.store)
-
-
-def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None = "", *, every_s: float = 0.0) -> None:
-    """Record when the bucket was asked for its owner, and why the place was not ours; None: that is not known.
-
-    Written when the latter changed, else once in `every_s`.
-    """
-    with metadata.read() as txn:
-        state, boot_id = txn.store.journal, metadata.clock.boot_id()
-    if wrong_place is None:
-        wrong_place = state.wrong_place
-    if state.wrong_place == wrong_place and _is_recent(state.asked.at_s(boot_id), asked_s, every_s):
-        return
-    asked = OwnerAsked(boot_id=boot_id, boot_ms=int(asked_s * 1000))
-    try:
-        with metadata.write_notes() as writing:
-            writing.update_store(journal=replace(writing.store.journal, wrong_place=wrong_place, asked=asked))
-    except TierfsError as exc:  # a full disk, most likely, where eviction must continue
-        log.warning("cannot record whether the cold tier belongs to this store: %s", exc)
 
 
 def _position(store: StoreRecord) -> tuple[object, ...]:
@@ -443,7 +439,3 @@ def _complete(txn: ReadTransaction, first: int, last: int) -> int:
         if pb.Change.FromString(data).WhichOneof("body") not in ("cold_unlink", "checksums"):
             return sequence
     return last
-
-
-def _is_recent(since_s: float | None, now_s: float, limit_s: float) -> bool:
-    return since_s is not None and 0 <= now_s - since_s <= limit_s

@@ -80,5 +80,6 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "backup": Line("backup:backup", "Write all metadata to a file, or a segment's to the bucket."),
         "recover": Line("recover:recover", "Rebuild a lost store from its bucket."),
         "replica": Line("replica:replica", "Create a read-only store that follows another's bucket."),
+        "standby": Line("standby:standby", "Show, pause or start the takeover by a standby."),
     },
 }

@@ -254,5 +254,11 @@ tierfs --store /srv/new recover --cold-dir /mnt/nas/tierfs
     "replica": """
 tierfs --store /srv/copy replica --bucket s3://bucket/logs
 tierfs --store /srv/copy replica --refresh
+tierfs --store /srv/standby replica --standby --takeover-after 1min --bucket s3://bucket/logs
+""",
+    "standby": """
+tierfs --store /srv/standby standby                             # who is followed, and what prevents a takeover
+tierfs --store /srv/standby standby --pause "new disk"          # then: standby --resume
+tierfs --store /srv/standby standby --now                       # take the bucket over
 """,
 }

@@ -8,6 +8,7 @@ from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal.names import (
+    ALIVE_NAME,
     JOURNAL_PREFIX,
     MOVING_NAME,
     checkpoint_name,
@@ -17,6 +18,7 @@ from tierfs.engine.journal.names import (
     part_name,
     part_of,
     slot_name,
+    standby_of,
 )
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.reader import read_part
@@ -129,7 +131,7 @@ def _strangers(names: list[str]) -> Iterator[Finding]:
     """Yield one note on objects that every reader ignores."""
     strange = [name for name in names if entry_slot(name) is None and checkpoint_slot(name) is None]
     strange = [name for name in strange if part_of(name) is None and left_slot(name) is None]
-    strange = [name for name in strange if name != MOVING_NAME]
+    strange = [name for name in strange if name not in (MOVING_NAME, ALIVE_NAME) and standby_of(name) is None]
     if strange:
         text = f"{units.count(len(strange), 'object')} with names that no owner uses, ignored; this is the first"
         yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove objects that tierfs did not write")

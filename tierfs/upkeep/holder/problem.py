@@ -48,6 +48,8 @@ class ProblemKind(StrEnum):
     QUOTA = "quota"
     OFFLOAD_LATE = "offload-late"
     UNPUBLISHED = "unpublished"
+    OWNER_SILENT = "owner-silent"
+    STANDBY_BLOCKED = "standby-blocked"
     OWNER_UNKNOWN = "owner-unknown"
     CLOCK = "clock"
     OVERDUE = "overdue"

@@ -64,6 +64,7 @@ def problems_of(
             *_failures(status.troubles, {problem.kind for problem in status.standing}),
             *_deletions(status),
             *_gaps(status),
+            *_standby(status),
             *_budgets(budgets),
             *_mounts(mounts or {}),
             *(Problem(ProblemKind.READS_WAIT, text, "check the server or the disk") for text in waiting),
@@ -188,6 +189,14 @@ def _budgets(budgets: Iterable[UserBudget]) -> Iterator[Problem]:
         others = f" (and {units.count(len(spent) - 1, 'other user')})" if len(spent) > 1 else ""
         error = spent_error(spent[0])
         yield Problem(ProblemKind.READ_BUDGET, f"{error}{others}", error.remedy or "")
+
+
+def _standby(status: StoreStatus) -> Iterable[Problem]:
+    if not status.standby.after_s:
+        return ()
+    from tierfs.upkeep.holder.standby_problems import standby_problems
+
+    return standby_problems(status)
 
 
 def _mounts(states: Mapping[str, MountState]) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.base.system.clock import ClockReading
+from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.stored_size import NOTHING_STORED, StoredSize
 from tierfs.engine.chunkstore.local_files import ChunkFiles
@@ -22,11 +23,12 @@ from tierfs.engine.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENT
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.engine.segments.endangered import Endangered, endangered
 from tierfs.tiering import quota
-from tierfs.upkeep.holder import lock, requests
+from tierfs.upkeep.holder import lock, requests, standby_note
 from tierfs.upkeep.holder.failures import QUOTA
 from tierfs.upkeep.holder.follow_lag import FollowLag, follow_lag
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Problem
+from tierfs.upkeep.holder.standby_note import NO_STANDBY, StandbyNote
 from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
 from tierfs.upkeep.holder.uncompressed import NOT_COUNTED, Uncompressed, uncompressed
 from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, any_moves, longest_allowed_s
@@ -193,6 +195,10 @@ class StoreStatus:
     """The compressed ones of its cold objects, of which some bytes may be dead."""
     follow_lag: FollowLag | None = None
     """Of the followed logs of this host; None if their file system does not answer."""
+    standby: StandbyNote = NO_STANDBY
+    """Of this store as a standby, or of those that follow it; without the segments that a takeover lists."""
+    standby_age_s: float | None = None
+    """Age of the last sign of life that this note has; None for none since this machine's start."""
 
     @property
     def cold_objects(self) -> StoredSize:
@@ -215,7 +221,7 @@ def store_status(
     `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, and
     what could be compressed is not counted, for which the records of segments may have to be read.
     """
-    lag = follow_lag(metadata)
+    lag, standby = follow_lag(metadata), standby_note.read(StorePaths(store)).brief
     with metadata.read() as txn:
         totals = totals_of(txn)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -263,6 +269,8 @@ def store_status(
             uncompressed=NOT_COUNTED if brief else uncompressed(txn),
             compressed=StoredSize(totals.compressed_bytes, totals.compressed_stored_bytes),
             follow_lag=lag,
+            standby=standby,
+            standby_age_s=standby.age_s(metadata.clock),
         )
 
 

@@ -27,6 +27,7 @@ from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.upkeep.holder import perform
 from tierfs.upkeep.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, QUOTA, look, of_object, of_segment
+from tierfs.upkeep.holder.signs_of_life import LIFE, SignsOfLife
 from tierfs.upkeep.holder.status import BacklogStatus
 from tierfs.upkeep.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.upkeep.holder.work import ColdWork
@@ -87,6 +88,7 @@ class BackgroundWriter:
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
         self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(of_object(key)))
         self._server = perform.server(work)
+        self._life = SignsOfLife(self._metadata, work.publisher)
         self._uploads = _Uploads()
         self._send, self._receive = trio.open_memory_channel[Group](0)
         self._current = True
@@ -107,6 +109,7 @@ class BackgroundWriter:
             Task(s.tick_s, publish, still_periods=_STILL_TICKS, woken=lambda: self._room_waits),
             # Without publishing: a failure of that is PUBLISH's, and an upload's own check would end it here.
             Task(s.owner_check_s, {OWNER: blocking(work.publisher.verify_ownership)}),
+            Task(s.tick_s, {LIFE: self._show_life}),
             Task(s.request_poll_s, {"requests": self._serve}),
             *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(work.settings.objects_in_parallel)),
         ]
@@ -115,6 +118,10 @@ class BackgroundWriter:
             consolidate = {_CONSOLIDATE: partial(self._consolidate, watch)}
             table.append(Task(s.tick_s, consolidate, still_periods=_STILL_TICKS))
         return table
+
+    async def _show_life(self) -> None:
+        if self._life.is_due:  # without a thread while no standby follows
+            await self._in_thread(self._life.show)
 
     async def _look(self) -> TaskOutcome:
         """Look, plan, and start what is due."""

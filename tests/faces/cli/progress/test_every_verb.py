@@ -71,6 +71,11 @@ SHOWN = {
     "backup": Case(("backup", "{tmp}/dump"), "row", 0, LOCAL),
     "recover": Case(("--store", "{tmp}/new", "recover", "--cold-dir", "{cold}"), "segment", before=COLD),
     "replica": Case(("--store", "{tmp}/new", "replica", "--cold-dir", "{cold}"), "segment", before=COLD),
+    "standby": Case(
+        ("--store", "{tmp}/new", "standby", "--now", "--yes"),
+        "segment",
+        before=(*COLD, ("--store", "{tmp}/new", "replica", "--cold-dir", "{cold}")),
+    ),
     "adopt": Case(("adopt", "{files}", "--into", "in"), "segment"),
     "ledger export": Case(("ledger", "export", "t", "{tmp}/out"), "ledger", 2, LEDGERS),
     "ledger verify": Case(("ledger", "verify", "t"), "ledger", 2, (*LEDGERS, ("offload", "t"))),

@@ -1,0 +1,356 @@
+"""A standby takes over when its owner is silent, not before, and nothing that the bucket acknowledged is lost."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests import verbs
+from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Hosts, Owner, append, hosts_in
+from tests.engine.journal.replaying import check_store
+from tierfs.app.recovery import promote as promotion
+from tierfs.app.recovery import recover
+from tierfs.app.standby_orders import pause, resume, take_over_now
+from tierfs.app.store import Store
+from tierfs.base.bytes.progress import unseen
+from tierfs.base.words.errors import Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.types import Ack
+from tierfs.engine.journal import life
+from tierfs.engine.journal.names import standby_of
+from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.upkeep.holder.standby_note import Phase
+
+FAILOVERS = 10
+APPENDERS = 3
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, expected_warnings: list[str]) -> Iterator[Hosts]:
+    expected_warnings += ["this standby takes the bucket over", "this store owns the bucket since"]
+    with hosts_in(tmp_path) as hosts:
+        yield hosts
+
+
+def segment(store: Store, name: str) -> SegmentRecord:
+    with store.metadata.read() as txn:
+        return directories.segment_by_name(txn, name)
+
+
+def read(store: Store, name: str) -> bytes:
+    parts: list[bytes] = []
+    verbs.cat(store, name, None, None, None, lambda data: parts.append(bytes(data)))
+    return b"".join(parts)
+
+
+def journal(hosts: Hosts) -> set[str]:
+    return {path.name for path in (hosts.root / "cold" / "journal").iterdir()}
+
+
+def slots(hosts: Hosts) -> set[str]:
+    return {name for name in journal(hosts) if name.isdigit()}
+
+
+def marks(hosts: Hosts) -> int:
+    return sum(standby_of(f"journal/{name}") is not None for name in journal(hosts))
+
+
+def check_rows(store: Store) -> None:
+    with store.metadata.read() as txn:
+        check_store(txn)
+
+
+def test_a_store_without_a_standby_sends_no_sign_of_life(hosts: Hosts) -> None:
+    for _ in range(20):
+        hosts.owner.tick()
+    assert "alive" not in journal(hosts)
+
+
+def test_an_owner_at_rest_is_alive(hosts: Hosts) -> None:
+    standby, before = hosts.answered(), slots(hosts)
+    standby.look(10 * AFTER_S // LOOK_S, owner=hosts.owner)
+    assert standby.store.is_replica
+    assert standby.note.phase is Phase.FOLLOWS
+    assert slots(hosts) == before, "it published nothing"
+
+
+def test_a_silent_owner_is_replaced_and_fenced(hosts: Hosts) -> None:
+    """What the bucket acknowledged is there; what only the old disk has is told by both hosts."""
+    owner = hosts.owner
+    owner.append("local", b"only here", Ack.LOCAL)
+    owner.append("both", b"cold", Ack.COLD)
+    owner.append("both", b" and local", Ack.LOCAL)
+    standby = hosts.answered()
+    standby.look(AFTER_S // LOOK_S - 1)
+    assert standby.store.is_replica, "not before its time"
+    assert standby.note.phase is Phase.SILENT
+    standby.look_until_it_is_time()
+    assert standby.is_owner
+    assert standby.owned == [True]
+    check_rows(standby.store)
+    assert read(standby.store, "cold") == b"abcd"
+    assert read(standby.store, "both") == b"cold"
+    append(standby.store, "both", b"er", Ack.COLD)
+    assert read(standby.store, "both") == b"colder"
+    taken = standby.note.taken
+    assert taken is not None
+    assert taken.local_only_bytes == len(b"only here and local")
+    assert taken.incomplete == (
+        "cold: open, ends at 4: later bytes, if any",
+        "local: open, ends at 0: later bytes, if any",
+        "both: open, ends at 4: later bytes, if any",
+    )
+    with pytest.raises(Fenced):
+        owner.append("cold", b"x", Ack.COLD)
+    with pytest.raises(Fenced):
+        owner.tick()
+    assert verbs.status(owner.store).not_offloaded_bytes >= len(b"only here and local")
+    assert marks(hosts) == 0, "it is no standby any more"
+
+
+def test_readers_keep_their_files(hosts: Hosts) -> None:
+    """An inode that changed would end every `tail -f` of the standby's mount."""
+    hosts.owner.append("grows", b"cold", Ack.COLD)
+    standby = hosts.answered()
+    before = segment(standby.store, "grows")
+    standby.look_until_it_is_time()
+    after = segment(standby.store, "grows")
+    assert (after.inode, after.length) == (before.inode, before.length)
+    assert after.writer_epoch > before.writer_epoch
+
+
+def test_an_owner_that_never_answered_is_not_replaced(hosts: Hosts) -> None:
+    """One of an older tierfs, or without a holder, is silent also while it is alive."""
+    standby = hosts.standby()
+    standby.look(3 * AFTER_S // LOOK_S)
+    assert standby.store.is_replica
+    assert standby.note.phase is Phase.BLOCKED
+    assert "has not answered" in standby.note.why
+
+
+def test_an_answer_of_the_past_is_none(hosts: Hosts) -> None:
+    """The mark was removed, so the owner stopped answering; the sign of life that is still there proves nothing."""
+    standby = hosts.answered()
+    for path in (hosts.root / "cold" / "journal").glob("standby-*"):
+        path.unlink()
+    hosts.owner.tick()
+    for _ in range(3):
+        standby.look_until_it_is_time()
+    assert standby.store.is_replica
+    assert marks(hosts) == 1, "it is put again"
+    again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look(owner=hosts.owner)
+    again.look_until_it_is_time()
+    assert again.is_owner
+
+
+def test_a_bucket_out_of_reach_is_no_silence(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: object) -> None:
+        raise Unavailable("no route to host")
+
+    standby = hosts.answered()
+    with monkeypatch.context() as patch:
+        patch.setattr(life, "seen", away)
+        for _ in range(3 * AFTER_S // LOOK_S):
+            standby.look()
+            assert "cannot be reached from here: no route to host" in standby.note.why
+    standby.look(AFTER_S // LOOK_S - 1)
+    assert standby.store.is_replica
+    standby.look_until_it_is_time()
+    assert standby.is_owner
+
+
+def test_a_person_can_pause_takeovers(hosts: Hosts) -> None:
+    standby = hosts.answered()
+    pause(standby.store, "the owner gets a new disk")
+    standby.look_until_it_is_time()
+    assert standby.store.is_replica
+    assert standby.note.phase is Phase.BLOCKED
+    assert "the owner gets a new disk" in standby.note.why
+    resume(standby.store)
+    standby.look()
+    assert standby.is_owner
+
+
+def test_a_person_can_take_over_at_once(hosts: Hosts) -> None:
+    standby = hosts.answered()
+    pause(standby.store, "nobody but me")
+    taken = take_over_now(standby.store)
+    assert (standby.is_owner, taken.epoch) == (True, 2)
+    with pytest.raises(InvalidRequest, match="not a replica"):
+        take_over_now(standby.store)
+
+
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("sh -c 'echo the owner answers a ping; exit 3'", "exit code 3): the owner answers a ping"),
+        ("sleep 100", "did not end within"),
+        ("/no/such/program", "cannot run"),
+    ],
+)
+def test_a_check_can_refuse(hosts: Hosts, check: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERFS_STANDBY__CHECK_TIMEOUT_S", "100ms")
+    standby = hosts.answered(check)
+    standby.look_until_it_is_time()
+    assert standby.store.is_replica
+    assert standby.note.phase is Phase.BLOCKED
+    assert told in standby.note.why
+
+
+def test_a_check_knows_what_it_is_about_and_can_allow(hosts: Hosts) -> None:
+    seen = hosts.root / "seen"
+    standby = hosts.answered(f"sh -c 'echo $TIERFS_STORE $TIERFS_STANDBY_SILENT_S > {seen}'")
+    standby.look_until_it_is_time()
+    assert standby.is_owner
+    assert seen.read_text().split() == [str(standby.store.path), str(AFTER_S)]
+
+
+def test_of_two_standbys_one_takes_over_and_the_other_follows_it(hosts: Hosts) -> None:
+    first, second = hosts.standby(), hosts.standby()
+    for standby in (first, second):
+        standby.look()
+    for standby in (first, second):
+        standby.look(owner=hosts.owner)
+    first.look_until_it_is_time()
+    append(first.store, "new", b"by the first", Ack.COLD)
+    second.look(3)
+    assert (first.is_owner, second.is_owner) == (True, False)
+    assert read(second.store, "new") == b"by the first"
+    second.look_until_it_is_time()  # the first never showed a sign of life: it died at once
+    assert second.is_owner, "an owner that was a standby is known to show signs of life"
+    assert read(second.store, "new") == b"by the first"
+    with pytest.raises(Fenced):
+        append(first.store, "new", b"late", Ack.COLD)
+
+
+def test_a_standby_that_loses_the_race_follows_the_winner(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = hosts.standby(), hosts.standby()
+    for standby in (first, second):
+        standby.look()
+    for standby in (first, second):
+        standby.look(owner=hosts.owner)
+    rebuild = recover.owned
+
+    def late(*args: object, **named: object) -> object:
+        monkeypatch.setattr(promotion, "owned", rebuild)
+        first.look_until_it_is_time()
+        return rebuild(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(promotion, "owned", late)
+    second.look_until_it_is_time()
+    assert (first.is_owner, second.is_owner) == (True, False)
+    append(first.store, "cold", b"efgh", Ack.COLD)
+    second.look()
+    assert read(second.store, "cold") == b"abcdefgh"
+
+
+def test_a_takeover_that_dies_half_way_leaves_a_replica_that_takes_over_again(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> None:
+        raise StorageFull("the disk is full")
+
+    standby = hosts.answered()
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "become_owner", dies)
+        with pytest.raises(StorageFull):
+            standby.look_until_it_is_time()
+    assert standby.store.is_replica
+    with pytest.raises(Fenced):
+        hosts.owner.append("cold", b"x", Ack.COLD)
+    again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look_until_it_is_time()
+    assert again.is_owner
+    check_rows(again.store)
+    assert read(again.store, "cold") == b"abcd"
+
+
+def test_an_owner_that_was_stopped_and_goes_on_does_no_harm(hosts: Hosts) -> None:
+    """It shows one more sign of life, of its own epoch, over that of the new owner."""
+    first, second = hosts.answered(), hosts.standby()
+    second.look(owner=hosts.owner)
+    second.look(owner=hosts.owner)
+    stopped = hosts.owner
+    seen = life.seen(stopped.work.publisher.storage)
+    assert seen is not None
+    late = replace(seen, beat="late")
+    first.look_until_it_is_time()
+    new = Owner.of(first.store)
+    second.look(2, owner=new)
+    with pytest.raises(Fenced):
+        stopped.tick()
+    second.look(AFTER_S // LOOK_S - 2)  # the new owner has died, too
+    life.show(stopped.work.publisher.storage, late)  # as between its listing and its request
+    second.look(4)
+    assert second.is_owner
+
+
+def test_a_replica_that_is_no_standby_any_more_removes_its_mark(hosts: Hosts) -> None:
+    standby = hosts.answered()
+    assert marks(hosts) == 1
+    settings = standby.store.path / "store.toml"
+    settings.write_text("")
+    standby.store.reload()
+    plain = hosts.opened_standby(standby.store.path, standby.clock)
+    plain.look(2)
+    assert marks(hosts) == 0
+
+
+def test_a_recovery_by_hand_is_followed(hosts: Hosts) -> None:
+    standby = hosts.answered()
+    recover.recover_store(hosts.root / "by-hand", hosts.place, unseen)
+    standby.look_until_it_is_time()
+    assert standby.store.is_replica
+    assert "has not answered" in standby.note.why, "that store has no holder yet"
+
+
+def test_ten_failovers_under_load_lose_nothing_that_the_bucket_acknowledged(hosts: Hosts) -> None:
+    """Each owner is replaced while it acknowledges appends: nothing but the journal stops it."""
+    acknowledged: dict[str, bytes] = {}
+    follower, owner = hosts.answered(), hosts.owner
+    for number in range(FAILOVERS):
+        load = [Appender(owner.store, f"s{index}", number) for index in range(APPENDERS)]
+        for appender in load:
+            appender.start()
+        assert all(appender.has_begun.wait(60) for appender in load)
+        take_over_now(follower.store)
+        for appender in load:
+            appender.join(60)
+            acknowledged[appender.segment] = acknowledged.get(appender.segment, b"") + bytes(appender.acknowledged)
+        for name, data in acknowledged.items():
+            found = read(follower.store, name)
+            assert found.startswith(data)
+            acknowledged[name] = found  # an append whose answer was lost may be there, whole
+        check_rows(follower.store)
+        owner = hosts.owner = Owner.of(follower.store)
+        follower = hosts.answered()
+    assert hosts.owner.store.metadata.store_id == follower.store.metadata.store_id
+
+
+class Appender(threading.Thread):
+    """Appends until its store is fenced."""
+
+    def __init__(self, store: Store, segment: str, number: int) -> None:
+        super().__init__()
+        self.store = store
+        self.segment = segment
+        self.number = number
+        self.acknowledged = bytearray()
+        self.has_begun = threading.Event()
+
+    def run(self) -> None:
+        writer = self.store.engine.open_writer(self.segment, ack=Ack.COLD)
+        for count in itertools.count():
+            data = b"%d.%d " % (self.number, count)
+            try:
+                writer.append(data)
+            except TierfsError:
+                return
+            self.acknowledged += data
+            self.has_begun.set()
