@@ -119,6 +119,7 @@ class TestStore:
             cold=tier,
             publisher=publisher,
             connect=lambda place: KeptOpen(self.places.get(place.url, self.elsewhere)),
+            in_class=lambda _: self.cold,
         )
 
     def cold_tier(self) -> tuple[Publisher, ColdTier]:

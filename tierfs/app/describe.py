@@ -58,6 +58,7 @@ def segment(
         "status": status_of(record),
         "successor": shown.successor,
         "tiers": {"local": _tier(record.local), "cold": _tier(record.cold) | _stored(shown.cold)},
+        "archive": [fields(each, "storage_class bytes objects must_be_restored") for each in shown.archived],
         "crc32c": checksum(shown.crc32c),
         "read_priority": shown.read_priority.value,
         "read_priority_origin": str(shown.read_priority.origin),
@@ -128,6 +129,7 @@ def chunks_of(txn: ReadTransaction, record: SegmentRecord, tier: Tier, start: in
             "object": held.name if held is not None else None,
             **fields(chunk, "object_offset state"),
             "stored_bytes": 0 if held is None else stored_shares.of_chunk(held, chunk),
+            "archive_class": held.archive_class or None if held is not None else None,
             "active": is_active(record, tier, chunk),
         }
 

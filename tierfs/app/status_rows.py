@@ -70,6 +70,7 @@ def tier_rows(report: StoreStatus) -> list[Row]:
         ("local", f"{_tier(report.local)}; {units.size(report.local_free_bytes)} free on the disk"),
         ("cold", _tier(report.cold)),
         *([("compressed", _compressed(report.compressed))] if report.compressed.plain_bytes else []),
+        *([("archive", _archived(report))] if report.archived_objects else []),
         *([("cold quota", _use(report))] if report.cold_use.quota_bytes else []),
     ]
 
@@ -156,6 +157,10 @@ def failure_rows(report: StoreStatus) -> list[Row]:
         *(("request", request_text(request)) for request in report.requests),
         *(("garbage error", printable(error)) for error in report.garbage_errors),
     ]
+
+
+def _archived(report: StoreStatus) -> str:
+    return f"{units.size(report.archived_bytes)} of the cold bytes in {units.count(report.archived_objects, 'object')}"
 
 
 def _uncompressed(plain: Uncompressed) -> str:

@@ -392,6 +392,7 @@ class Store:
             cold=cold,
             publisher=publisher,
             connect=self.connect_to,
+            in_class=lambda name: self.locations.in_class_at(location, name, self.limits.pace),
         )
 
     def local_work(self) -> LocalWork:

@@ -11,6 +11,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.stored_shares import StoredShares
 from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments.archived import ArchivedShares, InClass
 from tierfs.engine.segments.stat import segment_crc
 
 PREFIX = b"user.tierfs."
@@ -45,6 +46,26 @@ def _cold_stored(context: XattrContext) -> str | None:
     return str(StoredShares(context.txn).of(segment).stored_bytes) if segment.cold.count <= _MOST_CHUNKS else None
 
 
+def _archived(context: XattrContext) -> tuple[InClass, ...] | None:
+    segment = context.segment
+    return ArchivedShares(context.txn).of(segment) if segment.cold.count <= _MOST_CHUNKS else None
+
+
+def _archived_bytes(context: XattrContext) -> str | None:
+    held = _archived(context)
+    return None if held is None else str(sum(each.bytes for each in held))
+
+
+def _archive_class(context: XattrContext) -> str | None:
+    """Return the storage classes, and whether their bytes must be restored before they can be read."""
+    held = _archived(context)
+    if held is None:
+        return None
+    return ", ".join(
+        f"{each.storage_class}{': restore first, with tierfs thaw' if each.must_be_restored else ''}" for each in held
+    )
+
+
 def _read_priority(context: XattrContext) -> Effective[ReadPriority]:
     return context.priority_of(context.txn, context.segment)
 
@@ -58,6 +79,8 @@ _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
     b"local_bytes": lambda context: str(context.segment.local.bytes),
     b"cold_bytes": lambda context: str(context.segment.cold.bytes),
     b"cold_stored_bytes": _cold_stored,
+    b"archived_bytes": _archived_bytes,
+    b"archive_class": _archive_class,
     b"crc32c": _crc,
     b"read_priority": lambda context: _read_priority(context).value.value,
     b"read_priority_origin": lambda context: str(_read_priority(context).origin),

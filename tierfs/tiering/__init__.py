@@ -7,7 +7,7 @@ Crash order of each task: intent, object, verification, commit; an intent withou
 actions with pure functions. Each action is one repeatable task: `offload` makes one object of adjacent chunks
 (`compressed_source` has its compressed form), `consolidate` one of adjacent cold ranges, `relocate` moves the live
 bytes of a mostly dead object, `evict` drops local bytes that are safely cold.
-Rooms: `packs` (one object for chunks of many segments), `ledgers` (the same for ledgers), `garbage` (what nothing
-refers to), `backup` (dumps of the metadata), `adoption` (objects of other writers).
+Rooms: `archive` (other storage classes), `packs` (one object for chunks of many segments), `ledgers` (the same for
+ledgers), `garbage` (what nothing refers to), `backup` (dumps of the metadata), `adoption` (objects of other writers).
 Open `planner` first.
 """

@@ -107,6 +107,7 @@ class Eligible:
             placed.chunk.state is ChunkState.GOOD
             and not placed.object.encoding.is_ledger
             and placed.object.location_id == self.location_id
+            and not placed.object.archive_class  # to read it costs a fee, or is not possible at once
             and placed.object.linked_sequence <= self.published_sequence
             and (self.foreign or not placed.object.foreign)
         )

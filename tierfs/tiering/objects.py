@@ -128,15 +128,22 @@ class Made:
         """Name of the object."""
         return self.intents[0].name
 
-    def record(self, txn: WriteTransaction, object_id: ObjectId) -> ObjectRecord:
-        """Drop the intent, write the checksums and return the object's record, to be linked in its place.
+    def end_intents(self, txn: WriteTransaction) -> None:
+        """Drop the intents, in the commit that names the object.
 
-        Raises ChunksMoved when the intent is gone: the object is garbage by now, and linking it would lose bytes.
+        Raises ChunksMoved when one is gone: the object is garbage by now, and linking it would lose bytes.
         """
         if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in self.intents]):
             raise ChunksMoved(
                 f"{printable(self.name)}: another holder discarded this object as that of an exited process"
             )
+
+    def record(self, txn: WriteTransaction, object_id: ObjectId) -> ObjectRecord:
+        """Drop the intents, write the checksums and return the object's record, to be linked in their place.
+
+        Raises as `end_intents`.
+        """
+        self.end_intents(txn)
         intent, compressed = self.intents[0], self.compressed
         record = ObjectRecord(
             id=object_id,

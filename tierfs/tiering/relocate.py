@@ -76,6 +76,7 @@ class TierVersion:
     published_sequence: int
     begun: frozenset[str]
     """Names of the objects that were being made, which have their ids already."""
+    object_moves: int = 0
 
     @classmethod
     def of(cls, txn: ReadTransaction) -> TierVersion:
@@ -89,6 +90,7 @@ class TierVersion:
             store.next_id,
             journal.published_sequence,
             begun,
+            store.object_moves,
         )
 
     def newer(self, txn: ReadTransaction, location_id: LocationId) -> Newer:
@@ -96,8 +98,14 @@ class TierVersion:
 
         Objects that are begun and not linked are missing: `record_place` ends them.
         """
+        # Names that objects got in the archive, or on their way back, have the ids of before: then all are looked at.
+        have_moved = txn.store.object_moves != self.object_moves
+        first_id = 0 if have_moved else self.next_id
         made = (
-            record for _, record in txn.scan(OBJECTS, tables.u64(self.next_id)) if record.location_id == location_id
+            record
+            for _, record in txn.scan(OBJECTS, tables.u64(first_id))
+            if record.location_id == location_id
+            and (record.id >= self.next_id or record.linked_sequence >= self.next_outbox)
         )
         beside = (name for record in made for name in (record.name, record.index_name, record.entries_name) if name)
         jobs = {record.job for record in batches.unfolded(txn, self.published_sequence) if record.job}
@@ -286,7 +294,7 @@ class TierCopy:
         try:
             client_bytes = self._by_server(stored)
             if client_bytes is None:
-                self._target.put(name, _StoredSource(self._origin, stored), metadata=stored.metadata)
+                self._target.put(name, StoredSource(self._origin, stored), metadata=stored.metadata)
                 client_bytes = stored.length_bytes
         except AlreadyExists:  # the answer to a first try was lost, and not every object names its attempt
             if self._target.stat(name).length_bytes != stored.length_bytes or self._has_other_bytes(stored):
@@ -317,7 +325,7 @@ def _is_of_the_place(name: str) -> bool:
     return name in (MARK_NAME, MOVING_NAME) or name.startswith(PROBE_DIRECTORY) or left_slot(name) is not None
 
 
-class _StoredSource:
+class StoredSource:
     """A Source over one version of an object in another storage."""
 
     def __init__(self, storage: ChunkStorage, stored: StoredObject) -> None:

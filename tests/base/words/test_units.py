@@ -142,6 +142,8 @@ def policy_forms(key: str) -> dict[str, object]:
         return {"1": 1, " 19 ": 19}
     if isinstance(policy.value_of(Policy(), key), bool):
         return dict(FLAGS)
+    if key == "archive_class":
+        return {"GLACIER_IR": "GLACIER_IR", " DEEP_ARCHIVE ": "DEEP_ARCHIVE", "off": None, "OFF": None}
     if key == "transform":
         return {"unbatch": "unbatch", " my.own-1 ": "my.own-1", "off": None, "OFF": None}
     off: dict[str, object] = {"off": 0 if key == "trash_age" else None, "OFF": 0 if key == "trash_age" else None}

@@ -34,9 +34,9 @@ def imported(program: str, *words: object) -> list[str]:
         ("--help", (*HEAVY, *COMMANDS), 21),
         ("pipeline --help", ("pyspark", "pyarrow"), 85),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 82),
-        ("info s", TO_LOOK, 97),  # it explains the plan
+        ("info s", TO_LOOK, 99),  # it explains the plan
         ("ls -l", WITHOUT_BYTES, 85),
-        ("du", WITHOUT_BYTES, 82),
+        ("du", WITHOUT_BYTES, 84),
         ("info --map s", HEAVY, 97),
         ("status", WITHOUT_BYTES, 155),  # it asks the bucket whose it is
         ("append s", HEAVY, 104),

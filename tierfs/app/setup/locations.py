@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -64,11 +64,12 @@ class Locations:
         self._links: dict[LocationId, tuple[LocationRecord, Link]] = {}
         self._following: dict[LocationId, LocatedStorage] = {}
         self._all: WeakSet[LocatedStorage] = WeakSet()
+        self._classes: dict[str, _ClassConnector] = {}
 
     def forget(self) -> None:
         """Connect again in a child of fork: two processes on one connection would read each other's answers."""
         self._lock = threading.Lock()
-        self._making, self._connected, self._following = {}, {}, {}
+        self._making, self._connected, self._following, self._classes = {}, {}, {}, {}
         for located in self._all:
             located.forget()
 
@@ -78,7 +79,7 @@ class Locations:
         Connections of now end with their last use.
         """
         with self._lock:
-            self._connected, self._settings = {}, settings
+            self._connected, self._settings, self._classes = {}, settings, {}
             everywhere = list(self._all)
         for located in everywhere:
             located.renew()
@@ -111,6 +112,21 @@ class Locations:
             self._all.add(located)
         return located
 
+    def in_class_at(self, location: LocationRecord, storage_class: str, pace: TransferPace) -> LocatedStorage:
+        """Do as `paced_at`, for objects that are new in another storage class than that of the settings."""
+        with self._lock:
+            connector = self._classes.get(storage_class)
+            if connector is None:
+                connector = self._classes[storage_class] = _ClassConnector(self, storage_class, pace)
+            located = LocatedStorage(self._metadata, connector, location, follows=False)
+            self._all.add(located)
+        return located
+
+    def new_in_class(self, location: LocationRecord, storage_class: str) -> ChunkStorage:
+        """Connect to a place once more, so that new objects get a storage class; the caller closes it."""
+        settings = replace(self._settings, storage_class=storage_class)
+        return Place(location, self._store, settings).shared(self._metrics(), sweeps=False)
+
     def provider_at(self, location: LocationRecord) -> ChunkStorage:
         """Return the provider of a place, without its wrappers."""
         return self.connection_at(location).bare
@@ -133,9 +149,11 @@ class Locations:
         """Close all connections; idempotent."""
         with self._lock:
             connected, self._connected, self._following = self._connected, {}, {}
-            everywhere = list(self._all)
+            everywhere, classes = list(self._all), list(self._classes.values())
         for located in everywhere:
             located.close()
+        for connector in classes:
+            connector.close()
         for each in connected.values():
             each.close()
 
@@ -182,6 +200,35 @@ class _TriedOnce:
 
     def link(self, location: LocationRecord) -> Link:
         return self._locations.link(location)
+
+
+class _ClassConnector:
+    """Connects to places with a connection of its own, which makes new objects of one storage class; see Connector."""
+
+    def __init__(self, locations: Locations, storage_class: str, pace: TransferPace) -> None:
+        self._locations = locations
+        self._storage_class = storage_class
+        self._pace = pace
+        self._making = threading.Lock()
+        self._made: tuple[LocationRecord, ChunkStorage] | None = None
+
+    def connected(self, location: LocationRecord) -> ChunkStorage:
+        from tierfs.engine.chunkstore.paced import PacedStorage  # no command that only looks needs it
+
+        with self._making:
+            if self._made is None or not same_place(self._made[0], location):
+                made = PacedStorage(self._locations.new_in_class(location, self._storage_class), self._pace)
+                self._made = (location, made)
+            return self._made[1]
+
+    def link(self, location: LocationRecord) -> Link:
+        return self._locations.link(location)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._making:
+            if self._made is not None:
+                self._made[1].close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,24 @@ POLICIES: tuple[Rule[Policies], ...] = (
         lambda policies: _not_below(policies.values.chunk_age_s, policies.values.retention_age_s),
         "bytes are kept until their chunk is complete",
     ),
+    Rule(
+        ("archive_after",),
+        lambda policies: (
+            policies.has_cold_tier
+            and policies.values.archive_after_s is not None
+            and policies.values.archive_class is None
+        ),
+        "nothing moves to the archive until archive_class is set",
+    ),
+    Rule(
+        ("archive_after", "archive_class", "retention_age"),
+        lambda policies: (
+            policies.has_cold_tier
+            and policies.values.archive_class is not None
+            and _not_below(policies.values.archive_after_s, policies.values.retention_age_s)
+        ),
+        "retention deletes the objects before they move to the archive",
+    ),
     *map(_useless_without_cold_tier, policy.TIERING_KEYS),
     Rule(
         ("compression",),

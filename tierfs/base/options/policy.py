@@ -25,6 +25,7 @@ _TIERING = {
     "offload_after": "offload_after_s",
     "offload_above_bytes": "offload_above_bytes",
     "deletion_lag": "deletion_lag_s",
+    "archive_after": "archive_after_s",
 }
 _LIFETIMES = {
     "seal_bytes": "seal_bytes",
@@ -60,8 +61,8 @@ _LEVELS = ("compression_level",)
 # Of zstd, whose program needs an option of its own for levels above.
 _MIN_LEVEL, _MAX_LEVEL = 1, 19
 
-# Settings that take the name of something that is installed.
-_NAMES = ("transform",)
+# Settings that take the name of something: that is installed, or that a server has.
+_NAMES = ("transform", "archive_class")
 
 # Names under which settings are stored.
 KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_LEVELS, *_NAMES)
@@ -79,6 +80,9 @@ _MAY_BE_EMPTY = ("offload_above_bytes",)
 _OFF_IS_ZERO = ("trash_age",)
 _NEGATIVE = re.compile(r"-[0-9]+")
 _NAME = re.compile(r"[!-~]{1,100}")
+# As `cold.storage_class`: S3 and Ceph name classes so. A URL is none: a place of its own is no archive.
+_CLASS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_CLASS_KEY = "archive_class"
 
 _MAX_COUNT = 2**63 - 1
 
@@ -125,6 +129,11 @@ class Policy:
     """Whether new cold objects are compressed. Readers get the same bytes in every case."""
     compression_level: int = 3
     """Level of zstd: more makes smaller objects, and takes longer to make them."""
+    archive_after_s: int | None = None
+    """Time after which a cold object moves to the storage class `archive_class`, from when its bytes became cold; None:
+    only a command moves it."""
+    archive_class: str | None = None
+    """Storage class of S3 that is the archive; None: there is none."""
     transform: str | None = None
     """Name of the transform of the entries of ledgers that are exported; None: they leave as they are."""
 
@@ -154,7 +163,7 @@ def parse(key: str, text: str) -> str:
         if key in _OFF_IS_ZERO and units.is_off(text):
             return "0"
         if key in _NAMES:
-            return _parse_name(text.strip())
+            return _parse_name(key, text.strip())
         if key.endswith(_SIZE_SUFFIX):
             most_bytes = MAX_OBJECT_BYTES if key in BOUNDED_SIZES else units.MAX_BYTES
             return str(_parse_size(text, most_bytes, may_be_empty=key in _MAY_BE_EMPTY))
@@ -175,7 +184,7 @@ def from_stored(key: str, text: str) -> Value:
     if key in _MAY_BE_OFF and text == OFF:
         return None
     if key in _NAMES:
-        return _parse_name(text)
+        return _parse_name(key, text)
     if key in _LEVELS:
         return min(max(int(text), _MIN_LEVEL), _MAX_LEVEL)
     # A journal may say anything; a file of more than this could not be offloaded.
@@ -206,6 +215,8 @@ def allowed(key: str) -> str:
         return units.FLAGS
     if key in _LEVELS:
         return f"a whole number from {_MIN_LEVEL} to {_MAX_LEVEL}"
+    if key == _CLASS_KEY:
+        return f"a storage class of the S3 server, like GLACIER_IR or DEEP_ARCHIVE, or {OFF}"
     if key in _NAMES:
         return f"the name of an installed {key}, or {OFF}"
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
@@ -254,8 +265,9 @@ def _parse_size(text: str, most_bytes: int, *, may_be_empty: bool) -> int:
     return size
 
 
-def _parse_name(text: str) -> str:
-    if not _NAME.fullmatch(text):
+def _parse_name(key: str, text: str) -> str:
+    form = _CLASS if key == _CLASS_KEY else _NAME
+    if not form.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid name")
     return text
 

@@ -16,6 +16,7 @@
       Unavailable         retry later                           EAGAIN   exit 11
         Unconfirmed       it is stored; do not repeat it        EAGAIN   exit 11
         WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
+      Archived            thaw it, wait, and read again         EIO      exit 13
       BudgetSpent         wait, or raise the user's limit       EDQUOT   exit 11
       StorageFull         make room                             ENOSPC   exit 28
         QuotaReached      raise the quota of the cold tier      EDQUOT   exit 28
@@ -213,6 +214,17 @@ class WrongColdTier(Unavailable):
     """
 
     exit_code = 12
+
+
+class Archived(TierfsError):
+    """Bytes are in a storage class that has to bring them back before they can be read, which takes minutes to hours.
+
+    Do: run `tierfs thaw PATH --wait`, and read again: see docs/cold-tier.md#the-archive. A retry without it fails in
+    the same way, and nothing is lost.
+    """
+
+    errno = _errno.EIO
+    exit_code = 13
 
 
 class BudgetSpent(TierfsError):

@@ -35,12 +35,15 @@ from tierfs.engine.chunkstore.protocol import (
     ObjectPiece,
     OnReceived,
     PendingUpload,
+    ProvedCopies,
     RangeUrl,
     RangeUrls,
     Renewable,
     ServerCopies,
     Source,
     StoredObject,
+    Thaws,
+    ThawSpeed,
     Uploads,
 )
 from tierfs.engine.chunkstore.validate import check_open
@@ -306,6 +309,15 @@ class LocatedStorage:
 
     def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
         return self._call(lambda there: there.copy_from(origin, stored) if isinstance(there, ServerCopies) else None)
+
+    def copy_proved(self, name: str, piece: ObjectPiece, crc32c: int | None, metadata: Mapping[str, str]) -> str | None:
+        def copy(there: ChunkStorage) -> str | None:
+            return there.copy_proved(name, piece, crc32c, metadata) if isinstance(there, ProvedCopies) else None
+
+        return self._call(copy)
+
+    def thaw(self, name: str, days: int, speed: ThawSpeed) -> bool:
+        return self._call(lambda there: isinstance(there, Thaws) and there.thaw(name, days, speed))
 
     def range_url(self, name: str) -> RangeUrl | None:
         """See RangeUrls.range_url; None until a call in a thread has connected to the present place."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tierfs.base.bytes.checksum import Buffer
@@ -74,6 +75,27 @@ def supports_of(storage: object) -> Supports:
 
 
 @dataclass(frozen=True, slots=True)
+class Thaw:
+    """The state of an archived object that was requested back."""
+
+    until_ms: int = 0
+    """Until then it can be read, by the server's clock; 0: not yet."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its bytes can be read."""
+        return self.until_ms > 0
+
+
+class ThawSpeed(StrEnum):
+    """The speed at which an archive brings an object back, each at its price: the tiers of S3's RestoreObject."""
+
+    STANDARD = "standard"
+    BULK = "bulk"
+    EXPEDITED = "expedited"
+
+
+@dataclass(frozen=True, slots=True)
 class StoredObject:
     """One object as the server reports it."""
 
@@ -87,6 +109,8 @@ class StoredObject:
     """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
     storage_class: str = field(default="", compare=False)
     """As the server names it; empty where it names none."""
+    thaw: Thaw | None = field(default=None, compare=False)
+    """Of an object that was requested back from an archive, as `stat` reports it; None for every other."""
 
     def __post_init__(self) -> None:
         """Here for all storages: an adopted object keeps its time, and no record has one before 1970."""
@@ -319,6 +343,32 @@ class ServerCopies(Protocol):
 
         Returns None, with nothing copied, where both are not places of one server. Raises AlreadyExists, NotFound and
         EtagDiffers as `compose`.
+        """
+        ...
+
+
+@runtime_checkable
+class ProvedCopies(Protocol):
+    """A storage whose server copies an object by itself, and proves in its answer that the copy has the same bytes."""
+
+    def copy_proved(self, name: str, piece: ObjectPiece, crc32c: int | None, metadata: Mapping[str, str]) -> str | None:
+        """Store a whole object of this place under another name; return its etag, None without a copy or a proof.
+
+        `crc32c`: of its stored bytes, if it is known. After None something may be under the name. Raises Archived for
+        an object that has to be restored first, EtagDiffers for another version of it, NotFound, and as `put`.
+        """
+        ...
+
+
+@runtime_checkable
+class Thaws(Protocol):
+    """A storage with classes that have to restore an object before it can be read."""
+
+    def thaw(self, name: str, days: int, speed: ThawSpeed) -> bool:
+        """Request an object back, to be readable for so many days; return False for one that can be read at once.
+
+        Idempotent: one that is coming back goes on, and one that is back stays for the days from now. Returns before
+        it is back: `stat` reports that. Raises NotFound and as `stat`.
         """
         ...
 

@@ -12,12 +12,15 @@ from tierfs.engine.chunkstore.protocol import (
     ObjectPiece,
     OnReceived,
     PendingUpload,
+    ProvedCopies,
     RangeUrl,
     RangeUrls,
     Renewable,
     ServerCopies,
     Source,
     StoredObject,
+    Thaws,
+    ThawSpeed,
     Uploads,
 )
 
@@ -102,6 +105,16 @@ class Wrapped:
         if not isinstance(inner, ServerCopies):
             return None
         return self._call("compose", stored.name, lambda: inner.copy_from(_provider(origin), stored))
+
+    def copy_proved(self, name: str, piece: ObjectPiece, crc32c: int | None, metadata: Mapping[str, str]) -> str | None:
+        inner = self._inner
+        if not isinstance(inner, ProvedCopies):
+            return None
+        return self._call("compose", name, lambda: inner.copy_proved(name, piece, crc32c, metadata))
+
+    def thaw(self, name: str, days: int, speed: ThawSpeed) -> bool:
+        inner = self._inner
+        return isinstance(inner, Thaws) and self._call("thaw", name, lambda: inner.thaw(name, days, speed))
 
     def range_url(self, name: str) -> RangeUrl | None:
         return self._range_url(name)

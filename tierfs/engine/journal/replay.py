@@ -339,4 +339,5 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "garbage": _garbage,
     "object": replay_links.adopt_etag,
     "pack_link": _pack_link,
+    "object_moved": replay_links.move_object,
 }

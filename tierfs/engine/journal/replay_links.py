@@ -127,6 +127,19 @@ def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
         txn.put(OBJECTS, tables.u64(updated.id), updated)
 
 
+def move_object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
+    """Give an object that is linked its new name; one that was forgotten since is success. Raises DataLoss."""
+    record = OBJECTS.codec.from_message(message)
+    untrusted.check_object(record, txn.store.cold_location_id)
+    stored = txn.get(OBJECTS, tables.u64(record.id))
+    if stored is None:
+        return
+    same = (stored.tier, stored.location_id, stored.length, stored.foreign, stored.encoding, stored.stored_length)
+    moved = (record.tier, record.location_id, record.length, record.foreign, record.encoding, record.stored_length)
+    require(same == moved and not record.foreign, "an object moved and became another one", record.id)
+    txn.put(OBJECTS, tables.u64(record.id), replace(record, references=stored.references))
+
+
 def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
     """Return the object with the references that are counted here. An id names one object for ever."""
     stored = txn.get(OBJECTS, tables.u64(record.id))

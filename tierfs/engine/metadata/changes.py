@@ -121,6 +121,18 @@ def _change_of(table: Table[R], record: R) -> pb.Change:
     return pb.Change(**change)
 
 
+def move_object(txn: WriteTransaction, record: ObjectRecord) -> int:
+    """Write and journal another name, etag and archive class of an object; return the change's sequence.
+
+    Its chunks and checksums name it by its id, and stay.
+    """
+    sequence = txn.store.next_outbox
+    moved = replace(record, linked_sequence=sequence)
+    txn.put(OBJECTS, tables.u64(moved.id), moved)
+    txn.update_store(object_moves=txn.store.object_moves + 1)
+    return queue(txn, pb.Change(object_moved=OBJECTS.codec.to_message(moved)))  # type: ignore[arg-type]
+
+
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
     """Journal that a segment was deleted."""
     return queue(txn, pb.Change(segment_removed=segment_id))
@@ -211,10 +223,12 @@ def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
 
 
 def queued_objects(txn: ReadTransaction, first: int) -> Iterator[ObjectRecord]:
-    """Yield the objects that changes from sequence `first` on link, as far as these wait for the journal."""
+    """Yield the objects that changes from sequence `first` on link or move, as far as these wait for the journal."""
     for _, data in outbox(txn, first - 1):
         change = pb.Change.FromString(data)
-        linked = [change.pack_link.object] if change.HasField("pack_link") else change.cold_link.objects
+        linked = list(change.cold_link.objects)
+        linked += [change.pack_link.object] if change.HasField("pack_link") else []
+        linked += [change.object_moved] if change.HasField("object_moved") else []
         yield from map(OBJECTS.codec.from_message, linked)
 
 

@@ -29,7 +29,9 @@ _Setter = Callable[[Any, Any], None]
 class Codec(Generic[R]):
     """Converts one record type to and from the bytes of one message type, matching fields by name."""
 
-    def __init__(self, record_type: type[R], message_type: type[Message]) -> None:
+    def __init__(self, record_type: type[R], message_type: type[Message], newest: int = RECORD_VERSION) -> None:
+        """`newest`: the newest version of its records that this tierfs reads."""
+        self._newest = newest
         self._record_type = record_type
         self._message_type = message_type
         self._set_stored: _Setter = _setter(record_type, "stored")
@@ -44,10 +46,10 @@ class Codec(Generic[R]):
             message: Any = self._message_type.FromString(data)
         except DecodeError as exc:
             raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs check") from exc
-        if message.version > RECORD_VERSION:
+        if message.version > self._newest:
             raise DataLoss(
                 f"a {self._record_type.__name__} has format version {message.version}, "
-                f"this tierfs reads up to {RECORD_VERSION}",
+                f"this tierfs reads up to {self._newest}",
                 remedy="upgrade tierfs",
             )
         return message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import SegmentStatus, recordable_ns
@@ -78,3 +80,13 @@ class AdoptionTimer:
 
 
 NOT_REPEATED = AdoptionTimer()
+
+
+def may_have_length(record: Any, length_bytes: int) -> bool:
+    """Return whether the object of a record, or of its message, may have a length.
+
+    A foreign object may be longer than what counts of it: its system appends to it, or wrote bytes that it never
+    acknowledged.
+    """
+    longer = record.foreign and not record.encoding and length_bytes > record.length
+    return bool(longer) or length_bytes == (record.stored_length or record.length)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tierfs.base.bytes.byte_times import NO_TIMES, ByteTimes
 from tierfs.base.bytes.frozen import dataclass, field
@@ -42,6 +41,10 @@ from tierfs.engine.metadata.record_parts import (
 )
 
 RECORD_VERSION = 1
+
+# Of an ObjectRecord with an archive class: a tierfs that would take a refusal to read it for wrong keys refuses it.
+ARCHIVED_VERSION = 2
+
 _CRC_BYTES = 4
 
 
@@ -251,6 +254,7 @@ class ObjectRecord(Record):
     stored_crc32c: int | None = None
     cipher: int = 0
     kept_plain: bool = False
+    archive_class: str = ""
 
     @property
     def stored_bytes(self) -> int:
@@ -284,16 +288,10 @@ class ObjectRecord(Record):
         if self.cipher:
             raise DataLoss(f"object {self.id} is encrypted, which this tierfs cannot read", remedy="upgrade tierfs")
         require(self.times.is_sound(), "impossible times of bytes", self.id)
-
-
-def may_have_length(record: Any, length_bytes: int) -> bool:
-    """Return whether the object of a record, or of its message, may have a length.
-
-    A foreign object may be longer than what counts of it: its system appends to it, or wrote bytes that it never
-    acknowledged.
-    """
-    longer = record.foreign and not record.encoding and length_bytes > record.length
-    return bool(longer) or length_bytes == (record.stored_length or record.length)
+        archivable = self.tier is Tier.COLD and not self.foreign and not self.segment_id
+        require(not self.archive_class or archivable, "an impossible archived object", self.id)
+        is_marked = self.version == ARCHIVED_VERSION
+        require(is_marked or not self.archive_class, "an archived object of an old form", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +347,7 @@ class StoreRecord(Record):
     next_expiry_ms: int = 0
     overdue_bytes: int = 0
     overdue_reason: str = ""
+    object_moves: int = 0
     removals: int = 0
 
     @property

@@ -181,7 +181,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times", "stored_crc32c", "cipher", "key_id", "kept_plain")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms", "times", "stored_crc32c", "cipher", "key_id", "kept_plain", "archive_class")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,7 @@ class ObjectRecord(_message.Message):
     CIPHER_FIELD_NUMBER: _ClassVar[int]
     KEY_ID_FIELD_NUMBER: _ClassVar[int]
     KEPT_PLAIN_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_CLASS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -238,7 +239,8 @@ class ObjectRecord(_message.Message):
     cipher: int
     key_id: bytes
     kept_plain: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ..., stored_crc32c: _Optional[int] = ..., cipher: _Optional[int] = ..., key_id: _Optional[bytes] = ..., kept_plain: _Optional[bool] = ...) -> None: ...
+    archive_class: str
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ..., times: _Optional[_Union[ByteTimes, _Mapping]] = ..., stored_crc32c: _Optional[int] = ..., cipher: _Optional[int] = ..., key_id: _Optional[bytes] = ..., kept_plain: _Optional[bool] = ..., archive_class: _Optional[str] = ...) -> None: ...
 
 class ByteTimes(_message.Message):
     __slots__ = ("ends", "first_ms", "written_ms")
@@ -273,7 +275,7 @@ class ChecksumRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ..., frame_start: _Optional[int] = ..., stored_start: _Optional[int] = ..., frame_lengths: _Optional[_Iterable[int]] = ..., stored_lengths: _Optional[_Iterable[int]] = ..., nonces: _Optional[bytes] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "removals")
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "object_moves", "removals")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +296,7 @@ class StoreRecord(_message.Message):
     NEXT_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_REASON_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_MOVES_FIELD_NUMBER: _ClassVar[int]
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     version: int
     min_reader_version: int
@@ -315,8 +318,9 @@ class StoreRecord(_message.Message):
     next_expiry_ms: int
     overdue_bytes: int
     overdue_reason: str
+    object_moves: int
     removals: int
-    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., clock_seen: _Optional[_Union[ClockReading, _Mapping]] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., removals: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., clock_seen: _Optional[_Union[ClockReading, _Mapping]] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., object_moves: _Optional[int] = ..., removals: _Optional[int] = ...) -> None: ...
 
 class ClockReading(_message.Message):
     __slots__ = ("boot_id", "boot_ms", "wall_ms")
@@ -902,7 +906,7 @@ class TouchRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., segment_id: _Optional[int] = ..., policies: _Optional[bool] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "checksums", "object", "pack_link")
+    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "checksums", "object", "pack_link", "object_moved")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OWNER_BEGINS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
@@ -920,6 +924,7 @@ class Change(_message.Message):
     CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     PACK_LINK_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_MOVED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     owner_begins: OwnerBegins
     segment: SegmentRecord
@@ -937,7 +942,8 @@ class Change(_message.Message):
     checksums: ObjectChecksums
     object: ObjectRecord
     pack_link: PackLink
-    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., checksums: _Optional[_Union[ObjectChecksums, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., pack_link: _Optional[_Union[PackLink, _Mapping]] = ...) -> None: ...
+    object_moved: ObjectRecord
+    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., checksums: _Optional[_Union[ObjectChecksums, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., pack_link: _Optional[_Union[PackLink, _Mapping]] = ..., object_moved: _Optional[_Union[ObjectRecord, _Mapping]] = ...) -> None: ...
 
 class OwnerBegins(_message.Message):
     __slots__ = ("store_epoch", "store_id", "wall_ms", "host")

@@ -31,6 +31,7 @@ _LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS
 _TRASH_UNCOVERED = 20
 _COLD_OBJECTS, _COLD_GARBAGE = 22, 23
 _COMPRESSED, _COMPRESSED_STORED, _ENCODED = range(24, 27)
+_ARCHIVED, _ARCHIVED_BYTES = 27, 28
 # `uncovered_bytes`, `active_segments`
 _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
@@ -100,6 +101,9 @@ class Sums:
     compressed_stored_bytes: int = 0
     encoded_objects: int = 0
     """Cold objects, those of others included, that are not stored as their plain bytes: compressed, or of ledgers."""
+    archived_objects: int = 0
+    archived_bytes: int = 0
+    """Stored bytes of those, of which some may be dead."""
 
     @property
     def not_offloaded_bytes(self) -> int:
@@ -195,6 +199,9 @@ def _count_object(values: Values, _: bytes, data: bytes, sign: int) -> None:
     if row.encoding == PayloadEncoding.ZSTD_FRAMES:
         values[_COMPRESSED] += sign * row.length
         values[_COMPRESSED_STORED] += sign * row.stored_length
+    if row.archive_class:
+        values[_ARCHIVED] += sign
+        values[_ARCHIVED_BYTES] += sign * (row.stored_length or row.length)
 
 
 # In the order in which they are counted; each with a byte without which a row counts for nothing and needs no parsing.

@@ -8,6 +8,8 @@ a third of a record, and nothing is refused: a row that cannot be parsed is None
 
 from __future__ import annotations
 
+import re
+
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
@@ -27,6 +29,9 @@ _MAX_RUN_BLOCKS = 256
 # Limit of each sum of a removal, 64 PiB: far more than a directory holds, and sums of many stay below 64 bits.
 _MAX_REMOVED = 2**56
 
+
+# A storage class, as the policy `archive_class` takes it.
+_CLASS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 # Begins the errors; a reader of something else words them anew.
 DAMAGED = "the bucket's journal is damaged: "
@@ -129,6 +134,8 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     if record.entries_name:
         check_object_name(record.entries_name, owned=True)
     require(record.stored_length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
+    sound = not record.archive_class or bool(_CLASS.fullmatch(record.archive_class))
+    require(sound, "an object in an impossible storage class", record.id)
     if record.encoding.is_ledger:
         check_id(record.segment_id, "a ledger's object with a segment")
         require(

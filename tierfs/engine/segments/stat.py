@@ -19,6 +19,7 @@ from tierfs.engine.segments import streams
 
 if TYPE_CHECKING:
     from tierfs.base.words.stored_size import StoredSize
+    from tierfs.engine.segments.archived import InClass
 
 _NS_PER_MS = 1_000_000
 
@@ -35,6 +36,8 @@ class SegmentStat:
     compression_level: int
     cold: StoredSize | None
     """The bytes of its cold chunks, and its share of what is stored; None: nobody looked."""
+    archived: tuple[InClass, ...]
+    """The cold bytes in other storage classes, by class."""
     crc32c: int | None
     """CRC32C of all readable bytes, combined from the records; None when a part is unknown."""
     successor: str | None
@@ -66,6 +69,7 @@ def modified_ns(segment: SegmentRecord | pb.SegmentRecord) -> int:
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     """Describe one segment. Raises NotFound or IsDirectory."""
     from tierfs.engine.metadata.stored_shares import StoredShares  # a listing needs none
+    from tierfs.engine.segments.archived import ArchivedShares
 
     segment = directories.segment_by_name(txn, name)
     crc = segment_crc(txn, segment)
@@ -78,6 +82,7 @@ def stat(txn: ReadTransaction, name: str) -> SegmentStat:
         held.compression(),
         held.values.compression_level,
         StoredShares(txn).of(segment),
+        ArchivedShares(txn).of(segment),
         crc,
         directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
         lost_ranges(txn, segment) if crc is None else (),

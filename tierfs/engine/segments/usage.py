@@ -15,6 +15,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.stored_shares import StoredShares
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments.archived import ArchivedShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Usage:
     cold_bytes: int = 0
     cold_stored_bytes: int = 0
     """Stored for the cold ones, by stored_shares.py."""
+    archived_bytes: int = 0
+    """Those of the cold ones in another storage class."""
     segments: int = 0
 
     def plus(self, other: Usage) -> Usage:
@@ -39,8 +42,17 @@ class Usage:
             local_bytes=self.local_bytes + other.local_bytes,
             cold_bytes=self.cold_bytes + other.cold_bytes,
             cold_stored_bytes=self.cold_stored_bytes + other.cold_stored_bytes,
+            archived_bytes=self.archived_bytes + other.archived_bytes,
             segments=self.segments + other.segments,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """What is known of cold bytes beyond the records of segments."""
+
+    stored: StoredShares
+    archived: ArchivedShares
 
 
 def usage(txn: ReadTransaction, path: str, report: OnProgress = unseen) -> Iterator[Usage]:
@@ -50,14 +62,14 @@ def usage(txn: ReadTransaction, path: str, report: OnProgress = unseen) -> Itera
     """
     entry = directories.must_find(txn, path)
     name = names.join(names.split(path))
-    shares = StoredShares(txn)
+    shares = _Shares(StoredShares(txn), ArchivedShares(txn))
     if entry.kind is EntryKind.SEGMENT:
         yield _of_segment(txn, entry, name, shares)
     else:
         yield from _of_directory(txn, entry, name, shares, Meter(report, noun="name"))
 
 
-def _of_directory(txn: ReadTransaction, entry: Entry, name: str, shares: StoredShares, meter: Meter) -> Iterator[Usage]:
+def _of_directory(txn: ReadTransaction, entry: Entry, name: str, shares: _Shares, meter: Meter) -> Iterator[Usage]:
     total = Usage(name, EntryKind.DIRECTORY)
     for child in meter.each(directories.entries(txn, DirectoryId(entry.id)), lambda child: f"{name}/{child.name}"):
         path = f"{name}/{child.name}" if name else child.name
@@ -71,7 +83,15 @@ def _of_directory(txn: ReadTransaction, entry: Entry, name: str, shares: StoredS
     yield total
 
 
-def _of_segment(txn: ReadTransaction, entry: Entry, name: str, shares: StoredShares) -> Usage:
+def _of_segment(txn: ReadTransaction, entry: Entry, name: str, shares: _Shares) -> Usage:
     record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
-    stored_bytes = shares.of(record).stored_bytes
-    return Usage(name, entry.kind, record.range.length_bytes, record.local.bytes, record.cold.bytes, stored_bytes, 1)
+    return Usage(
+        name,
+        entry.kind,
+        record.range.length_bytes,
+        record.local.bytes,
+        record.cold.bytes,
+        shares.stored.of(record).stored_bytes,
+        shares.archived.bytes_of(record),
+        1,
+    )

@@ -63,6 +63,8 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "offload": Line("offload:offload", "Copy all bytes below a path to the cold tier, verified."),
         "evict": Line("evict:evict", "Drop local copies of bytes that are safely cold."),
         "consolidate": Line("consolidate:consolidate", "Join small neighbouring cold objects."),
+        "archive": Line("archive:archive", "Move cold objects to another storage class, or back."),
+        "thaw": Line("thaw:thaw", "Request archived objects back, so that they can be read."),
         "warmup": Line("warmup:warmup", "Fill the disk cache with cold bytes before they are read."),
     },
     "Care": {

@@ -192,6 +192,13 @@ tierfs evict logs --keep 10GiB
 tierfs consolidate logs
 tierfs consolidate --compress logs    # after: tierfs config logs compression=auto
 """,
+    "archive": """
+tierfs archive logs/2024 --class GLACIER_IR
+tierfs archive logs/2024 --back
+""",
+    "thaw": """
+tierfs thaw logs/2024 --days 3 --wait
+""",
     "warmup": """
 tierfs warmup logs/2026-11-25
 """,

@@ -18,11 +18,12 @@ Exit codes:
    0  success                        8  offset mismatch
    1  declined, FAIL, or repaired   11  not available now; try later
    2  invalid request               12  not the store's cold tier
-   3  not found                     28  disk full
-   4  permission denied             70  internal error
-   5  conflict; check and retry     74  data lost or damaged
-   6  fenced by a newer owner      130  interrupted
-   7  sealed                       141  output pipe closed by its reader
+   3  not found                     13  archived; thaw it first
+   4  permission denied             28  disk full
+   5  conflict; check and retry     70  internal error
+   6  fenced by a newer owner       74  data lost or damaged
+   7  sealed                       130  interrupted
+                                   141  output pipe closed by its reader
 """
 
 # `--version` ends the program before a command is looked for.

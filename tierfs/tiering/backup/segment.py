@@ -33,7 +33,8 @@ from tierfs.engine.journal import replay
 from tierfs.engine.metadata import chain_edits, chains, changes, directories, frames, policies, store_ownership, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
-from tierfs.engine.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord, may_have_length
+from tierfs.engine.metadata.record_parts import may_have_length
+from tierfs.engine.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction

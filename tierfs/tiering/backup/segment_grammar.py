@@ -258,7 +258,9 @@ def _is_shared(txn: ReadTransaction, record: ObjectRecord, dump: str) -> bool:
         return False
 
     def facts(item: ObjectRecord) -> tuple[object, ...]:
-        physical = (item.tier, item.location_id, item.name, item.length, item.foreign, item.crc32c)
+        # An object that moved to the archive, or back, has another name by now, and the same bytes.
+        name = item.name if item.crc32c is None else ""
+        physical = (item.tier, item.location_id, name, item.length, item.foreign, item.crc32c)
         return (*physical, item.encoding, item.stored_length, item.index_name, item.entries_name)
 
     # Segments share packs, and clones any object but a ledger's.

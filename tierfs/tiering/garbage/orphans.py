@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import object_names
-from tierfs.base.words.errors import DataLoss, NotFound, TierfsError
+from tierfs.base.words.errors import Archived, DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore import local_files
 from tierfs.engine.chunkstore.local_files import ChunkFiles
@@ -229,7 +230,8 @@ class OrphanFinder:
             return True
         try:
             if orphan.name.startswith(PACKS_PREFIX):
-                return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
+                with suppress(Archived):  # then its metadata tell
+                    return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
             metadata = self._storage.stat(orphan.name).metadata
             if is_of_ledger(orphan.name):
                 return is_ours(metadata, self._metadata.store_id, self._epoch())

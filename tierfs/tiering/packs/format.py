@@ -33,6 +33,9 @@ MAGIC = b"TFSP"
 # Format version in the trailer of a compressed pack.
 COMPRESSED_VERSION = 2
 
+# Of an attempt (metadata.store.new_id); in the name of a pack that was moved the attempt of the move follows it.
+_ATTEMPT_DIGITS = 32
+
 # Magic, format version, offset, length and CRC32C of the index, CRC32C of the trailer up to here.
 _TRAILER = struct.Struct(">4sIQQII")
 
@@ -92,6 +95,7 @@ class PackName:
     object_id: ObjectId
     store_epoch: int
     attempt: AttemptId
+    """As in its index."""
     crc32c: int
     """Of the whole object; of the payloads of a compressed one, which is all that zstd makes of it."""
     is_compressed: bool = False
@@ -116,6 +120,18 @@ def pack_name(
     return f"{PACKS_PREFIX}{object_id:020d}-e{store_epoch}-{attempt}-c{crc:08x}{end}"
 
 
+def moved_name(name: str, attempt: AttemptId) -> str | None:
+    """Return another name for the same pack, made by an attempt; None for other names than those of packs.
+
+    Its index has the first attempt, so the name has both.
+    """
+    named = parse_name(name)
+    if named is None:
+        return None
+    both = AttemptId(named.attempt + attempt)
+    return pack_name(named.object_id, named.store_epoch, both, named.crc32c, is_compressed=named.is_compressed)
+
+
 def parse_name(name: str) -> PackName | None:
     """Parse the name of a pack; None for other names."""
     match = object_names.PACK.fullmatch(name)
@@ -124,7 +140,7 @@ def parse_name(name: str) -> PackName | None:
     return PackName(
         ObjectId(int(match["object"])),
         int(match["epoch"]),
-        AttemptId(match["attempt"]),
+        AttemptId(match["attempt"][:_ATTEMPT_DIGITS]),
         int(match["crc"], 16),
         match["zstd"] is not None,
     )

@@ -245,6 +245,7 @@ class Repack:
             self._kept.get(pack.id) != pack.references
             and 0 < 100 * pack.references <= (100 - self._dead_percent) * pack.packed
             and not pack.foreign
+            and not pack.archive_class
             and pack.location_id == self._cold.location_id
             and self._settings.relocate_min_bytes <= pack.length <= self._settings.relocate_max_bytes
             and pack.linked_sequence <= txn.store.journal.published_sequence

@@ -17,7 +17,8 @@ from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.message_rows import message, messages
-from tierfs.engine.metadata.records import ObjectRecord, may_have_length
+from tierfs.engine.metadata.record_parts import may_have_length
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction

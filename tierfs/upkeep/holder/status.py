@@ -193,6 +193,10 @@ class StoreStatus:
     uncompressed: Uncompressed = NOT_COUNTED
     compressed: StoredSize = NOTHING_STORED
     """The compressed ones of its cold objects, of which some bytes may be dead."""
+    archived_objects: int = 0
+    """Cold objects that were moved to another storage class."""
+    archived_bytes: int = 0
+    """Stored bytes of them."""
     follow_lag: FollowLag | None = None
     """Of the followed logs of this host; None if their file system does not answer."""
     standby: StandbyNote = NO_STANDBY
@@ -268,6 +272,8 @@ def store_status(
             gaps=tuple(_gaps(txn)),
             uncompressed=NOT_COUNTED if brief else uncompressed(txn),
             compressed=StoredSize(totals.compressed_bytes, totals.compressed_stored_bytes),
+            archived_objects=totals.archived_objects,
+            archived_bytes=totals.archived_bytes,
             follow_lag=lag,
             standby=standby,
             standby_age_s=standby.age_s(metadata.clock),

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from tierfs.base.bytes.progress import OnProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments.positions import Position
+from tierfs.tiering.archive.command import ArchiveReport
 from tierfs.tiering.backup.segment import SegmentRestored
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport
 from tierfs.tiering.garbage.collect import Collected
@@ -44,6 +45,9 @@ FORCE = "force"
 
 # Option of switch, required: the record of the place, encoded, in hexadecimal digits.
 PLACE = "place"
+
+# Option of archive, required: a storage class; empty: that of new objects.
+STORAGE_CLASS = "storage_class"
 
 # Option of gc, required: the age of an orphan in seconds.
 GRACE_S = "grace_s"
@@ -94,6 +98,14 @@ COMPRESS = Verb(
     uploads=True,
 )
 
+ARCHIVE = Verb(
+    "archive",
+    lambda work, path, options, report: work.archive(
+        path, options[STORAGE_CLASS], dry_run=DRY_RUN in options, report=report
+    ),
+    ArchiveReport,
+)
+
 EVICT = Verb(
     "evict",
     lambda work, path, options, report: work.evict(
@@ -129,7 +141,19 @@ COLLECT = Verb(
 
 VERBS: Mapping[str, Verb[Any]] = {
     verb.name: verb
-    for verb in (OFFLOAD, OFFLOAD_PREFIX, OFFLOAD_PART, CONSOLIDATE, COMPRESS, EVICT, EVICT_PART, LOAD, SWITCH, COLLECT)
+    for verb in (
+        OFFLOAD,
+        OFFLOAD_PREFIX,
+        OFFLOAD_PART,
+        CONSOLIDATE,
+        COMPRESS,
+        ARCHIVE,
+        EVICT,
+        EVICT_PART,
+        LOAD,
+        SWITCH,
+        COLLECT,
+    )
 }
 
 

@@ -21,11 +21,14 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import directories, store_ownership
+from tierfs.engine.metadata import directories, policies, store_ownership
 from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.segments import trash
 from tierfs.engine.segments.positions import Position
 from tierfs.tiering import evict, objects
+from tierfs.tiering.archive.command import ArchiveCommand, ArchiveReport
+from tierfs.tiering.archive.due import ArchiveAction, ArchiveTarget
+from tierfs.tiering.archive.move import ArchiveMove, require_classes
 from tierfs.tiering.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_chunks, up_to
 from tierfs.tiering.consolidate import Consolidate
@@ -83,6 +86,8 @@ class ColdWork(LocalWork):
     publisher: Publisher
     connect: Callable[[LocationRecord], ChunkStorage]
     """Connects to a place that is not the store's yet; the caller closes it."""
+    in_class: Callable[[str], ChunkStorage]
+    """The store's place, whose new objects get a storage class; "": that of the settings."""
 
     tiers = tuple(Tier)
 
@@ -97,6 +102,7 @@ class ColdWork(LocalWork):
         self.managed = ManagedOffload(self.metadata, self.ledgers)
         self.packs = PackOffload(self.metadata, files, cold)
         self.consolidator = Consolidate(self.metadata, cold, grace_ms=settings.grace_s * _MS_PER_S)
+        self.archiver = ArchiveMove(self.metadata, cold, self.in_class, grace_ms=settings.grace_s * _MS_PER_S)
 
     def resolve_crashed(self) -> None:
         """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
@@ -199,6 +205,33 @@ class ColdWork(LocalWork):
         report(doing("looking for packs that are mostly dead"))
         with attempts.step():
             self._repack(attempts, report)
+        self._publish_after(attempts, report)
+        return done
+
+    def archive_one(self, action: ArchiveAction) -> None:
+        """Move one object to another storage class; see ArchiveMove.run. Raises InvalidRequest without classes."""
+        with self.metadata.read() as txn:
+            require_classes(policies.location(txn, self.cold.location_id))
+        ballast.with_half(self.ballast_path, lambda: self.archiver.run(action))
+
+    def archive(self, path: str, storage_class: str, *, dry_run: bool, report: OnProgress) -> ArchiveReport:
+        """Move the cold objects at or below a path to a storage class, now; "" moves them back to that of new ones.
+
+        Repeating it does nothing. Raises NotFound, InvalidRequest without classes, Fenced, and the first error after
+        all else was done; the successful part stays.
+        """
+        with self.metadata.read() as txn:
+            require_classes(policies.location(txn, self.cold.location_id))
+        if not dry_run:
+            self.publisher.require_ownership()
+        wanted = ArchiveTarget(storage_class, self.metadata.clock.now_ms())
+        run = ArchiveCommand(self.metadata, self.archiver, self.cold.location_id, wanted, report)
+        pages = directories.pages(self.metadata.read, path)
+        if dry_run:
+            return run.would_do(pages)
+        attempts, done = Attempts(), ArchiveReport()
+        with attempts.step():
+            done = run.run(pages, partial(self.publish, report))
         self._publish_after(attempts, report)
         return done
 

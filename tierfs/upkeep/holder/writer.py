@@ -11,16 +11,20 @@ from functools import partial
 
 import trio
 
-from tierfs.base.bytes.parallel import Attempts
+from tierfs.base.bytes.parallel import Attempts, Pool
 from tierfs.base.options.config import BackgroundSettings
-from tierfs.base.words.errors import QuotaReached, TierfsError
+from tierfs.base.words.errors import Fenced, QuotaReached, TierfsError
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.metadata.sums import Sums
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering import quota
+from tierfs.tiering.archive.command import AT_ONCE
+from tierfs.tiering.archive.due import ArchiveAction
+from tierfs.tiering.archive.watch import ArchiveWatch
 from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.consolidation_watch import ConsolidationWatch
+from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.offload_queue import ObjectKey, key_of
 from tierfs.tiering.planner import MOST_EVICTIONS, Actions, Backlog, Planner
 from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
@@ -32,7 +36,7 @@ from tierfs.upkeep.holder.status import BacklogStatus
 from tierfs.upkeep.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.upkeep.holder.work import ColdWork
 
-_CONSOLIDATE = "consolidate"
+_CONSOLIDATE, _ARCHIVE = "consolidate", "archive"
 # No limit of a group's size but those of the policies.
 _ANY_BYTES = 2**63
 
@@ -117,6 +121,8 @@ class BackgroundWriter:
             watch = ConsolidationWatch(self._metadata, work.cold.location_id, work.settings)
             consolidate = {_CONSOLIDATE: partial(self._consolidate, watch)}
             table.append(Task(s.tick_s, consolidate, still_periods=_STILL_TICKS))
+        archive = ArchiveWatch(self._metadata, work.cold.location_id)
+        table.append(Task(s.tick_s, {_ARCHIVE: partial(self._archive, archive)}, still_periods=_STILL_TICKS))
         return table
 
     async def _show_life(self) -> None:
@@ -311,6 +317,42 @@ class BackgroundWriter:
         work = partial(self._work.consolidator.run, action, lambda _: None)
         await self._loop.attempt(of_segment(_CONSOLIDATE, action.segment_id), self._loop.blocking(work))
         return TaskOutcome.AT_ONCE
+
+    async def _archive(self, watch: ArchiveWatch) -> TaskOutcome:
+        """Move what falls due to its storage class, several objects at once: the server copies them."""
+        if self._failures.has(QUOTA):
+            return TaskOutcome.DONE  # both copies of an object take room for a while
+        actions = await self._in_thread(partial(self._next_archived, watch))
+        if actions:
+            await self._in_thread(self._work.clocks.require)  # a clock that jumped would move everything
+            await self._in_thread(partial(self._archive_some, actions))
+        return TaskOutcome.MORE if watch.more else TaskOutcome.DONE
+
+    def _next_archived(self, watch: ArchiveWatch) -> list[ArchiveAction]:
+        actions = watch.next(AT_ONCE, partial(self._may_try, _ARCHIVE))
+        self._failures.retain_segments(_ARCHIVE, watch.is_known)
+        return actions
+
+    def _archive_some(self, actions: Sequence[ArchiveAction]) -> None:
+        """Move some objects; an error of one is listed for its segment and keeps no other. Raises Fenced."""
+        with Pool(AT_ONCE, "tierfs-archive") as pool:
+            for action, error in zip(actions, pool.run(self._archive_one, actions), strict=True):
+                what = of_segment(_ARCHIVE, action.segment_id)
+                if error is not None:
+                    self._failures.failed(what, error, size_bytes=action.object.stored_bytes)
+                elif self._failures.has(what):
+                    self._failures.passed(what)
+
+    def _archive_one(self, action: ArchiveAction) -> TierfsError | None:
+        try:
+            self._work.archive_one(action)
+        except (Fenced, ChunksMoved) as exc:
+            if isinstance(exc, Fenced):
+                raise
+            return None
+        except TierfsError as exc:
+            return exc
+        return None
 
     def _next_consolidation(self, watch: ConsolidationWatch) -> ConsolidateAction | None:
         action = watch.next(partial(self._may_try, _CONSOLIDATE))

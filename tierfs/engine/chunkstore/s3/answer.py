@@ -8,7 +8,7 @@ from http import HTTPStatus
 import urllib3
 
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.errors import InvalidRequest, Unavailable
+from tierfs.base.words.errors import Archived, InvalidRequest, Unavailable
 from tierfs.engine.chunkstore.protocol import OnReceived
 from tierfs.engine.chunkstore.s3.errors import READ, error_of_answer, map_s3_errors
 from tierfs.engine.chunkstore.s3.location import S3Location
@@ -75,6 +75,12 @@ class RangeRead:
             if self.progress is not None:
                 self.progress(done)
         return done
+
+    def require_not_archived(self, answer: urllib3.BaseHTTPResponse) -> None:
+        """Raise Archived if that is why the server refuses."""
+        error = self._refused(answer)
+        if isinstance(error, Archived):
+            raise error
 
     def _refused(self, answer: urllib3.BaseHTTPResponse) -> Exception:
         """Return the error of an answer that is not the object."""

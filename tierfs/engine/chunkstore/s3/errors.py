@@ -18,6 +18,7 @@ from urllib3.util.ssl_match_hostname import CertificateError
 
 from tierfs.base.words.errors import (
     AlreadyExists,
+    Archived,
     DataLoss,
     InvalidRequest,
     NotFound,
@@ -52,6 +53,8 @@ _WRONG_CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _REFUSED = frozenset({"AccessDenied", "Forbidden", "403", "AllAccessDisabled", "AccountProblem", "NotSignedUp"})
 _TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 _FULL = frozenset({"QuotaExceeded", "InsufficientStorage", "507", "XMinioStorageFull", "InsufficientCapacity"})
+# S3's API, GetObject and CopyObject: the class of the object has to restore it first, and has not, or no longer.
+_ARCHIVED = frozenset({"InvalidObjectState", "ObjectNotInActiveTierError"})
 _ELSEWHERE = frozenset(
     {
         "PermanentRedirect",
@@ -244,6 +247,11 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
         return AlreadyExists(f"{url}: already exists at {endpoint}")
     if code in _FULL:
         return StorageFull(f"{endpoint} has no room for {url} {detail}", remedy="raise the bucket's quota")
+    if code in _ARCHIVED:
+        return Archived(
+            f"{url} is in the archive, and must be restored before it can be read",
+            remedy="run: tierfs thaw PATH --wait",
+        )
     if code == "InvalidRange":
         return DataLoss(f"{url}: bytes after its end were requested")
     return _refusal(location, code) or _by_status(f"{endpoint} refused to {action} {url} {detail}", code, status)

@@ -25,7 +25,9 @@ from tierfs.engine.chunkstore.protocol import (
     Source,
     StoredObject,
     Supports,
+    ThawSpeed,
 )
+from tierfs.engine.chunkstore.s3 import archive
 from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.compose import Composer
 from tierfs.engine.chunkstore.s3.errors import map_s3_errors, s3_code
@@ -78,6 +80,7 @@ class S3Storage:
         self.location = location
         settings = settings or ColdSettings()
         self._connection = connect(location, settings)
+        self._abilities = abilities
         self.client = self._connection.client
         """Of botocore: its events see each request, and change it."""
         self._pool = Pool(settings.parts_in_parallel, "tierfs-upload", location.url())
@@ -139,6 +142,18 @@ class S3Storage:
             etag, client_bytes = composer.compose(stored.name, pieces, stored.metadata, create_only=True)
         self._stored(stored.name, stored.length_bytes, etag)
         return client_bytes
+
+    def copy_proved(self, name: str, piece: ObjectPiece, crc32c: int | None, metadata: Mapping[str, str]) -> str | None:
+        check_open(self._closed, self)
+        check_name(name)
+        check_metadata(metadata)
+        known = crc32c if self._abilities.verifies_crc32c else None
+        return archive.copy_proved(self._connection, name, piece, known, metadata)
+
+    def thaw(self, name: str, days: int, speed: ThawSpeed) -> bool:
+        check_open(self._closed, self)
+        check_name(name)
+        return archive.thaw(self._connection, name, days, speed)
 
     def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
         """Return a just stored object as the server reports it, checked against the bytes sent."""
@@ -304,7 +319,14 @@ def _described(name: str, length_bytes: int, answer: Mapping[str, Any], metadata
     if not 0 <= length_bytes <= MAX_BYTES:
         raise ValueError(f"a length of {length_bytes}")
     etag, modified_ms = answer["ETag"].strip('"'), _milliseconds(answer["LastModified"])
-    return StoredObject(name, length_bytes, etag, modified_ms, metadata, answer.get("StorageClass") or "")
+    kept_as = answer.get("StorageClass") or ""
+    return StoredObject(name, length_bytes, etag, modified_ms, metadata, kept_as, archive.thaw_of(_restore_of(answer)))
+
+
+def _restore_of(answer: Mapping[str, Any]) -> str:
+    """Return the header of a restore; a listing has none."""
+    header = answer.get("Restore")
+    return header if isinstance(header, str) else ""
 
 
 def _milliseconds(moment: datetime) -> int:

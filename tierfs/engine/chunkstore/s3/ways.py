@@ -140,9 +140,10 @@ class SignedWay(Way):
         self._pool: urllib3.HTTPConnectionPool | None = None
 
     def read(self, read: RangeRead) -> int:
-        """Raise AnsweredOtherwise for a refused URL: the credentials may still allow the read."""
+        """Raise AnsweredOtherwise for a refused URL: the credentials may still allow the read. Raises Archived."""
         with self.get(read) as answer:
             if answer.status == HTTPStatus.FORBIDDEN:
+                read.require_not_archived(answer)
                 self.urls.forget(read.name)
                 raise AnsweredOtherwise(answer.status)
             self.refusals = 0

@@ -193,7 +193,7 @@ def _outline(txn: ReadTransaction, path: str, record: SegmentRecord) -> SegmentS
     continued = None if following is None else directories.full_name(txn, following)
     held = policies.in_force(txn, record)
     level = held.values.compression_level
-    return SegmentStat(path, record, held.read_priority(), held.compression(), level, None, None, continued)
+    return SegmentStat(path, record, held.read_priority(), held.compression(), level, None, (), None, continued)
 
 
 def _chunks(txn: ReadTransaction, record: SegmentRecord, tier: Tier, start: int) -> Page[dict[str, Any]]:

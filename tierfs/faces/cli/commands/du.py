@@ -40,12 +40,13 @@ def du(
 ) -> None:
     """Sum up the bytes below each PATH: readable bytes, bytes in each tier, and what the cold ones take there.
 
-    Less is stored of compressed bytes. Of objects that segments share, such as packs, each counts its part.
+    Less is stored of compressed bytes. Those in the archive are a part of the cold ones. Of objects that segments
+    share, such as packs, each counts its part.
 
     Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
     object per line.
     """
-    header = [("bytes", "local", "cold", "stored", "name")]
+    header = [("bytes", "local", "cold", "stored", "archive", "name")]
     levels = 0 if summarize else max_depth
 
     def work(name: str) -> None:
@@ -54,9 +55,9 @@ def du(
             shown = sums if levels is None else _within(sums, len(split(name)) + levels)
             rows = _chosen(shown, top, by_size=by_size)
         # Print after releasing the snapshot: a pager may be slow.
-        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes, row.cold_stored_bytes)) for row in rows]
+        sizes = [map(output.size, _sizes(row)) for row in rows]
         cells = [(*own, output.path(row.name)) for own, row in zip(sizes, rows, strict=True)]
-        session.rows(rows, output.lines([*header, *cells], *(">10",) * 4, "<"))
+        session.rows(rows, output.lines([*header, *cells], *(">10",) * 5, "<"))
         header.clear()
 
     with session.open_store(looks=True) as store:
@@ -73,6 +74,10 @@ def _chosen(sums: Iterable[Usage], top: int | None, *, by_size: bool) -> list[Us
 def _within(sums: Iterable[Usage], depth: int) -> Iterator[Usage]:
     """Yield the sums of names with at most so many parts."""
     return (row for row in sums if len(split(row.name)) <= depth)
+
+
+def _sizes(row: Usage) -> tuple[int, ...]:
+    return row.bytes, row.local_bytes, row.cold_bytes, row.cold_stored_bytes, row.archived_bytes
 
 
 def _bytes(row: Usage) -> int:

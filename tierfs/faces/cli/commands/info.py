@@ -30,6 +30,7 @@ from tierfs.faces.cli.paths import each, paths_argument
 from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
+    from tierfs.engine.segments.archived import InClass
     from tierfs.reading.times import TimePlace
     from tierfs.upkeep.holder.why import Reason
 
@@ -184,6 +185,7 @@ def _info_text(
         ("status", continued or describe.status_of(record)),
         ("local", _tier_text(record.local)),
         ("cold", _cold_text(stat)),
+        *(("archive", _archive_text(each)) for each in stat.archived),
         ("crc32c", output.checksum(stat.crc32c) or "unknown"),
         ("reads", f"{stat.read_priority.value} ({stat.read_priority.origin})"),
         ("compression", _compression_text(stat)),
@@ -214,6 +216,11 @@ def _tier_text(state: TierState) -> str:
 def _cold_text(stat: SegmentStat) -> str:
     size, held = stat.cold, _tier_text(stat.record.cold)
     return held if size is None or size.stored_bytes == size.plain_bytes else f"{held}, {size}"
+
+
+def _archive_text(held: InClass) -> str:
+    text = f"{output.size(held.bytes)} of it in {output.count(held.objects, 'object')} of {held.storage_class}"
+    return f"{text}; reads fail until it is restored: tierfs thaw" if held.must_be_restored else text
 
 
 def _compression_text(stat: SegmentStat) -> str:
