@@ -102,7 +102,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--place", choices=["directory", "rgw"], default="directory")
     subjects = parser.add_subparsers(dest="subject", required=True)
     killing = subjects.add_parser("kills", help="kill commands at their changing system calls")
-    killing.add_argument("--command", action="append", choices=list(kills.COMMANDS), help="all, unless it is given")
+    killing.add_argument("--command", action="append", choices=list(kills.ON_S3), help="all, unless it is given")
     times = killing.add_mutually_exclusive_group()
     times.add_argument("--kills", type=int, default=10, help="of each command, at calls that the seed draws (10)")
     times.add_argument("--every", action="store_true", help="kill at every call")

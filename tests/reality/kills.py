@@ -21,6 +21,9 @@ from tierfs.app import store as app
 from tierfs.app.verbs import delete
 from tierfs.engine.segments.ledgers import make
 
+CLASS = "COLD"
+"""A storage class of the Ceph RGW of the tests."""
+
 FULL, PAGE_BYTES = 28, 4096
 LARGE = 0.2
 """Share of lives with objects that are sent in parts."""
@@ -121,6 +124,27 @@ def _compress(life: Life) -> Step:
         assert life.run("offload").code == 0
     assert life.run("config", name.partition("/")[0], "compression=zstd").code == 0
     return Step(("consolidate", "--compress"))
+
+
+def _archive(life: Life) -> Step:
+    """Objects of both forms, of which some are in a pack, or a clone shares them."""
+    _to_archive(life)
+    return Step(("archive", "--class", CLASS))
+
+
+def _unarchive(life: Life) -> Step:
+    _to_archive(life)
+    assert life.run("archive", "--class", CLASS).code == 0
+    return Step(("archive", "--back"))
+
+
+def _to_archive(life: Life) -> None:
+    directory = f"old{next(life.numbers)}"
+    for number in range(3):
+        life.append(f"{directory}/s{number}", seal=True)
+    assert life.run("offload").code == 0
+    assert life.run("clone", f"{directory}/s0", f"{directory}/clone").code == 0
+    assert life.run("evict").code == 0
 
 
 def _truncate(life: Life) -> Step:
@@ -266,10 +290,13 @@ COMMANDS: dict[str, Callable[[Life], Step]] = {
 }
 """What each command finds, and what it is to leave."""
 
+ON_S3: dict[str, Callable[[Life], Step]] = {**COMMANDS, "archive": _archive, "unarchive": _unarchive}
+"""The same, and those that only a bucket with storage classes takes."""
+
 
 def count(life: Life, command: str) -> int:
     """Let a command live; return the number of its changing calls."""
-    step = COMMANDS[command](life)
+    step = ON_S3[command](life)
     done = step.run(life, stop=0)
     assert done.code == 0, done
     calls = life.calls
@@ -298,7 +325,7 @@ def fill_disk(life: Life, command: str, free_bytes: int) -> bool:
 
 def disturb(life: Life, command: str, run: Callable[[Step], Done], failed: int) -> bool:
     """Run a command that may end with the code `failed`; check the store, and repeat it if it did."""
-    step = COMMANDS[command](life)
+    step = ON_S3[command](life)
     before = life.contents() if life.is_store else None
     after = step.after if step.after is not None else before
     done = run(step)
