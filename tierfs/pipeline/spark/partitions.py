@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
 from tierfs.pipeline.reader.planning import Partition
+from tierfs.pipeline.spark.abandoned import to_spark
 from tierfs.pipeline.spark.columns import SegmentColumns
 from tierfs.pipeline.spark.errors import explained
 from tierfs.pipeline.spark.row_reader import ByName, OfSource, RowReader, arrow_schema, segments_batch
@@ -49,7 +50,7 @@ class TierfsReader(DataSourceReader):
         if partition.value is None:
             return
         with explained():
-            yield from read_partition(self._form, self._place, self._schema, partition.value)
+            yield from to_spark(read_partition(self._form, self._place, self._schema, partition.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class ExecutorReader:
         """Yield batches of one partition."""
         with explained():
             form, place, value = partition.value
-            yield from read_partition(form, place, self.schema, value)
+            yield from to_spark(read_partition(form, place, self.schema, value))
 
 
 def read_partition(
