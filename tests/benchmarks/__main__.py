@@ -35,6 +35,7 @@ from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
+from tests.benchmarks.spark.counting import bench_spark_counting
 from tests.benchmarks.spark.far import bench_spark_far
 from tests.benchmarks.spark.planning import bench_spark_planning
 from tests.benchmarks.spark.reading import bench_spark
@@ -236,6 +237,7 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     "spark-scrub": lambda run, path, server, bucket: bench_spark_scrub(path, server, bucket, run.repetitions),
     "spark-writing": lambda run, path, server, bucket: bench_spark_writing(path, server, bucket, run.repetitions),
     "spark": lambda run, path, server, bucket: bench_spark(path, server, bucket, run.repetitions),
+    "spark-counting": lambda run, path, server, bucket: bench_spark_counting(path, server, bucket, run.repetitions),
     "spark-far": lambda run, path, server, bucket: bench_spark_far(path, server, bucket, run.repetitions),
     "ledgers": lambda run, path, server, bucket: "\n".join(
         bench_ledgers(path, boto3_client(server.endpoint), bucket, run.repetitions)

@@ -25,7 +25,7 @@ _EACH_SESSION = {"spark.hadoop.fs.s3a.impl.disable.cache": "true"}
 def bench_spark_far(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
     """A table for each link. `path`: a store over this bucket."""
     directory = path.parent
-    source = directory / "far.log"
+    source = directory / "web.log"
     count = write_lines(source)
     with app.open_store(path) as store:
         with source.open("rb") as file:

@@ -127,7 +127,7 @@ def _counted(frame: Callable[[], DataFrame], count: int) -> float:
     return taken
 
 
-def write_lines(path: Path) -> int:
+def write_lines(path: Path, size_bytes: int = SIZE_BYTES) -> int:
     """A log; returns how many lines have ERROR."""
     chosen = random.Random(7)
     block = "".join(
@@ -143,7 +143,7 @@ def write_lines(path: Path) -> int:
         )
         for _ in range(_BLOCK_LINES)
     ).encode()
-    times = SIZE_BYTES // len(block)
+    times = size_bytes // len(block)
     with path.open("wb") as file:
         for _ in range(times):
             file.write(block)
@@ -153,7 +153,7 @@ def write_lines(path: Path) -> int:
 def upload(server: RgwServer, bucket: str, source: Path) -> None:
     client = server.endpoint.client()
     try:
-        client.upload_file(str(source), bucket, "plain/web.log")
+        client.upload_file(str(source), bucket, f"plain/{source.name}")
     finally:
         client.close()
 
