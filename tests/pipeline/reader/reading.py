@@ -19,6 +19,7 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.metadata import policies
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.fetching import ScanFetcher
+from tierfs.pipeline.reader.line_batches import Wanted
 from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.pipeline.reader.lines import read_lines
 from tierfs.pipeline.reader.planning import Partition, Reach, Sizes, plan
@@ -98,9 +99,23 @@ def rows_of(place: ScannedStore, partition: Partition, form: LineFormat) -> list
     """The lines of one partition, as an executor reads them."""
     sources = tuple(part.source for part in partition.parts)
     with ScanFetcher(place, PlaceConnections(), sources) as fetcher:
-        found = read_lines(fetcher, partition, form, with_offsets=True)
+        found = read_lines(fetcher, partition, form, Wanted())
         return [
             (partition.parts[number].source.name, offset, value)
             for number, lines in found
             for offset, value in zip(lines.offsets.to_pylist(), lines.values.cast("binary").to_pylist(), strict=True)
         ]
+
+
+def offsets_of(store: app.Store, form: LineFormat, split_bytes: int, selection: Selection) -> tuple[list[int], int]:
+    """The offsets of all lines, and their number, read without anything else."""
+    sizes = Sizes(max_partition_bytes=split_bytes, open_cost_bytes=1)
+    place, partitions = planned(store, selection, sizes, form.reach)
+    offsets, count = list[int](), 0
+    for partition in partitions:
+        with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
+            for _, lines in read_lines(fetcher, partition, form, Wanted(values=False)):
+                offsets += lines.offsets.to_pylist()
+                assert len(lines.offsets) == lines.count
+            count += sum(lines.count for _, lines in read_lines(fetcher, partition, form, Wanted(False, False)))
+    return offsets, count

@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import verbs
-from tests.pipeline.reader.reading import Row, fill, planned, scan_lines, store_of
+from tests.pipeline.reader.reading import Row, fill, offsets_of, planned, scan_lines, store_of
 from tierfs.app import store as app
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.types import MIB
 from tierfs.pipeline.reader.extents import PlaceConnections
 from tierfs.pipeline.reader.fetching import Request, ScanFetcher
+from tierfs.pipeline.reader.line_batches import Wanted
 from tierfs.pipeline.reader.line_format import BLOCK_BYTES, LineFormat, Mode, Separator
 from tierfs.pipeline.reader.lines import read_lines, read_whole
 from tierfs.pipeline.reader.planning import Sizes
@@ -107,9 +108,14 @@ def test_any_cuts_of_any_lines_are_the_lines(
             if longest > limit.get("max_line_bytes", longest):
                 with pytest.raises(InvalidRequest, match=f"has more than {longest + over} bytes"):
                     scan_lines(shared, form, split_bytes, Selection(("d",)))
+                with pytest.raises(InvalidRequest, match=f"has more than {longest + over} bytes"):
+                    offsets_of(shared, form, split_bytes, Selection(("d",)))
             else:
                 found = [row for rows in scan_lines(shared, form, split_bytes, Selection(("d",))) for row in rows]
                 assert sorted(found) == sorted(expected)
+                offsets, count = offsets_of(shared, form, split_bytes, Selection(("d",)))
+                assert sorted(offsets) == sorted(offset for _, offset, _ in expected)
+                assert count == len(expected)
         finally:
             verbs.delete(shared, "d", recursive=True)
 
@@ -143,7 +149,7 @@ def read_of_parts(
     done = []
     for partition in parts:
         with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
-            lines = list(read_lines(fetcher, partition, form, with_offsets=False))
+            lines = list(read_lines(fetcher, partition, form, Wanted(offsets=False)))
         done.append(([len(line.as_py()) for _, some in lines for line in some.values], [*asked]))
         asked.clear()
     return done
@@ -188,6 +194,16 @@ def test_a_line_over_the_limit_is_refused(store: app.Store) -> None:
     with pytest.raises(InvalidRequest, match="a line at or after byte 6 ") as caught:
         scan_lines(store, LineFormat(max_line_bytes=49), split_bytes=8)
     assert "maxLineBytes" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("mode", [Mode.PERMISSIVE, Mode.DROPMALFORMED])
+def test_a_count_refuses_what_a_read_refuses(store: app.Store, mode: Mode) -> None:
+    fill(store, b"short\n" + b"x" * 50 + b"\nb\xffd\n")
+    assert offsets_of(store, LineFormat(max_line_bytes=50, mode=mode), 100, Selection())[1] == len(
+        scan_lines(store, LineFormat(mode=mode))[0]
+    )
+    with pytest.raises(InvalidRequest, match="more than 49 bytes"):
+        offsets_of(store, LineFormat(max_line_bytes=49, mode=mode), 100, Selection())
 
 
 def test_what_is_not_utf8(store: app.Store) -> None:

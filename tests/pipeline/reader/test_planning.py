@@ -104,7 +104,9 @@ def entries_of(store: app.Store, split_bytes: int) -> list[list[tuple[str, int, 
     found = []
     for partition in partitions:
         with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
-            found.append([row for batch in read_entries(fetcher, partition) for row in rows_of(batch)])
+            found.append(
+                [row for batch in read_entries(fetcher, partition, with_payloads=True) for row in rows_of(batch)]
+            )
     return found
 
 
@@ -179,7 +181,9 @@ def test_times_select_entries_as_their_ids_do(tmp_path: Path, form: str, start: 
         for partition in planned_read.partitions:
             sources = tuple(part.source for part in partition.parts)
             with ScanFetcher(planned_read.place, PlaceConnections(), sources) as fetcher:
-                rows += [row for batch in read_entries(fetcher, partition) for row in rows_of(batch)]
+                rows += [
+                    row for batch in read_entries(fetcher, partition, with_payloads=True) for row in rows_of(batch)
+                ]
     assert [payload for *_, payload in rows] == payloads[slice(start, end)]
     assert [entry_id for _, entry_id, *_ in rows] == list(range(20))[slice(start, end)]
 

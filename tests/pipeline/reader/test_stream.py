@@ -111,10 +111,13 @@ class Query:
         names = [part.source.name for part in partition.parts]
         with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
             if self.read.records is Records.BYTES:
-                return [(names[one.part], one.offset, one.content) for one in read_blocks(fetcher, partition, 4)]
+                return [
+                    (names[one.part], one.offset, one.content)
+                    for one in read_blocks(fetcher, partition, 4, with_content=True)
+                ]
             return [
                 (names[batch.part], entry_id, length)
-                for batch in read_entries(fetcher, partition)
+                for batch in read_entries(fetcher, partition, with_payloads=True)
                 for entry_id, length in enumerate(batch.lengths, batch.first_entry_id)
             ]
 

@@ -21,18 +21,26 @@ class Block:
 
     part: int
     offset: int
+    length_bytes: int
     content: bytes
+    """All of them, or none if they were not read."""
 
 
-def read_blocks(fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Block]:
-    """Yield the bytes of a partition. Blocks end at multiples of `block_bytes` of a segment, and at a part's end."""
+def read_blocks(fetcher: ScanFetcher, partition: Partition, block_bytes: int, *, with_content: bool) -> Iterator[Block]:
+    """Yield the bytes of a partition. Blocks end at multiples of `block_bytes` of a segment, and at a part's end.
+
+    Their places are known from the metadata: without content, nothing is read.
+    """
     for number, part in enumerate(partition.parts):
+        if not with_content:
+            yield from (Block(number, each.start, each.length_bytes, b"") for each in _windows(part, block_bytes))
+            continue
         pieces = fetcher.pieces(WantedRequest(number, extent) for extent in clip(part.extents, part.owned))
         waiting = bytearray()
         for window in _windows(part, block_bytes):
             while len(waiting) < window.length_bytes:
                 waiting += next(pieces).view
-            yield Block(number, window.start, bytes(waiting[: window.length_bytes]))
+            yield Block(number, window.start, window.length_bytes, bytes(waiting[: window.length_bytes]))
             del waiting[: window.length_bytes]
 
 

@@ -29,6 +29,7 @@ class EntryBatch:
     """Offset of the first payload in the segment."""
     lengths: tuple[int, ...]
     payloads: bytes
+    """All of them, or none if they were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,20 @@ class _Batch:
         return ByteRange(self.start_offset, self.start_offset + sum(self.lengths))
 
 
-def read_entries(fetcher: ScanFetcher, partition: Partition) -> Iterator[EntryBatch]:
-    """Yield the entries of a partition in batches. Raises InvalidRequest for a segment that is not a ledger."""
+def read_entries(fetcher: ScanFetcher, partition: Partition, *, with_payloads: bool) -> Iterator[EntryBatch]:
+    """Yield the entries of a partition in batches. Raises InvalidRequest for a segment that is not a ledger.
+
+    Their places are known from the metadata: without payloads, nothing is read.
+    """
     for number, part in enumerate(partition.parts):
         ledger_id = names.ledger_id(part.source.name.rpartition("/")[2])
         batches = list(_batches(part))
-        wanted = (WantedRequest(number, extent) for batch in batches for extent in clip(part.extents, batch.range))
+        read = batches if with_payloads else []
+        wanted = (WantedRequest(number, extent) for batch in read for extent in clip(part.extents, batch.range))
         pieces = fetcher.pieces(wanted)
         waiting = b""
         for batch in batches:
-            length_bytes = batch.range.length_bytes
+            length_bytes = batch.range.length_bytes if with_payloads else 0
             while len(waiting) < length_bytes:
                 waiting += bytes(next(pieces).view)
             payloads, waiting = waiting[:length_bytes], waiting[length_bytes:]

@@ -1,7 +1,8 @@
 """Splits bytes into whole lines, as Arrow arrays. Pure.
 
 Lines come without their separators, with the offset of each. Measured: pyarrow's split_pattern over blocks of 1 MiB is
-the quickest way in Python.
+the quickest way in Python; where no values are wanted, NumPy finds ends in two thirds of its time, and counts them in
+a third.
 """
 
 from __future__ import annotations
@@ -23,13 +24,27 @@ _CRLF = b"\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Consecutive lines: an array of strings, and optionally of the offset of each line's first byte."""
+    """Consecutive lines: their number, and the arrays that are wanted, of strings and of each line's first byte."""
 
+    count: int
     values: Any
     offsets: Any
 
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the arrays."""
+        return sum(array.nbytes for array in (self.values, self.offsets) if array is not None)
 
-def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, with_offsets: bool) -> Lines:
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The arrays of lines that a reader uses; without any, lines are only counted."""
+
+    values: bool = True
+    offsets: bool = True
+
+
+def split(data: bytes, start_offset: int, separator: Separator, wanted: Wanted, *, ended: bool) -> Lines:
     """Return the lines of `data`, which is whole lines; its first byte is the segment's `start_offset`.
 
     `ended`: the last line has its end, as all others have. Without it, it is not empty.
@@ -37,15 +52,29 @@ def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, 
     Values keep their bytes unchanged: no check for UTF-8.
     """
     pattern, text = _pattern(data, separator)
-    values = _split(text, pattern, ended=ended)
-    if not with_offsets:
-        return Lines(values, None)
-    if text is not data:
-        starts = _starts_of_any(data, ended=ended)
+    if wanted.values:
+        values = _split(text, pattern, ended=ended)
+        if not wanted.offsets:
+            return Lines(len(values), values, None)
+        starts = _starts_of(values, len(pattern)) if text is data else _starts_of_any(data, ended=ended)
+        return Lines(len(values), values, int64s(starts + start_offset))
+    if not wanted.offsets:
+        return Lines(_count(text, pattern) + (0 if ended else 1), None, None)
+    if text is data and len(pattern) > 1:
+        starts = _starts_of(_split(text, pattern, ended=ended), len(pattern))
     else:
-        lengths = _lengths(values) + len(pattern)
-        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    return Lines(values, int64s(starts + start_offset))
+        starts = _starts_of_any(data, ended=ended) if text is not data else _starts_after(_is(data, pattern), ended)
+    return Lines(len(starts), None, int64s(starts + start_offset))
+
+
+def _count(text: bytes, pattern: bytes) -> int:
+    """Return how often a pattern is in `text`. NumPy compares single bytes six times as fast as bytes.count."""
+    return int(np.count_nonzero(_is(text, pattern))) if len(pattern) == 1 else text.count(pattern)
+
+
+def _is(text: bytes, byte: bytes) -> Any:
+    """Return a mask of the bytes that are this one."""
+    return np.frombuffer(text, np.uint8) == byte[0]
 
 
 def int64s(numbers: Any) -> Any:
@@ -58,15 +87,15 @@ def int64s(numbers: Any) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
-def _lengths(strings: Any) -> Any:
-    """Return the bytes of each of `strings`, without pandas, too."""
-    lengths = pc.binary_length(strings)
-    return np.frombuffer(lengths.buffers()[1], np.int32, len(lengths), 4 * lengths.offset).astype(np.int64)
+def _starts_of(values: Any, end_bytes: int) -> Any:
+    """Return the places of lines of which each but the last is followed by so many bytes."""
+    places = np.frombuffer(values.buffers()[1], np.int32, len(values), 4 * values.offset)
+    return places - places[0] + np.arange(0, len(values) * end_bytes, end_bytes)
 
 
 def one_line(data: bytes, offset: int) -> Lines:
     """Return all of `data` as one line, which begins at an offset of its segment."""
-    return Lines(_one_string(memoryview(data)), int64s([offset]))
+    return Lines(1, _one_string(memoryview(data)), int64s([offset]))
 
 
 def _one_string(data: memoryview) -> Any:
@@ -95,7 +124,11 @@ def _starts_of_any(data: bytes, *, ended: bool) -> Any:
     """Return the offsets of lines that end with LF, CRLF or CR."""
     codes = np.frombuffer(data, np.uint8)
     is_lf = codes == _LF[0]
-    ends = is_lf | ((codes == _CR[0]) & ~np.append(is_lf[1:], False))
+    return _starts_after(is_lf | ((codes == _CR[0]) & ~np.append(is_lf[1:], False)), ended)
+
+
+def _starts_after(ends: Any, ended: bool) -> Any:
+    """Return the places of lines, by a mask of the last byte of each line's end."""
     places = np.flatnonzero(ends)
     return np.concatenate(([0], (places[:-1] if ended else places) + 1)).astype(np.int64)
 
@@ -128,13 +161,14 @@ def without_malformed(lines: Lines) -> Lines:
     if good.all():
         return lines
     kept = pa.array(good)
-    return Lines(lines.values.filter(kept), None if lines.offsets is None else lines.offsets.filter(kept))
+    offsets = None if lines.offsets is None else lines.offsets.filter(kept)
+    return Lines(int(good.sum()), lines.values.filter(kept), offsets)
 
 
 def decoded(lines: Lines, encoding: str, errors: str) -> Lines:
     """Return lines of another encoding as UTF-8. Raises UnicodeDecodeError with errors=strict."""
     values = [value.decode(encoding, errors) for value in lines.values.cast(pa.binary()).to_pylist()]
-    return Lines(pa.array(values, pa.string()), lines.offsets)
+    return Lines(lines.count, pa.array(values, pa.string()), lines.offsets)
 
 
 def _is_utf8(values: Any) -> Any:

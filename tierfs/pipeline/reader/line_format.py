@@ -72,12 +72,20 @@ class Separator:
         if self.text is not None:
             at = data.find(self.text)
             return None if at < 0 else at + len(self.text)
-        lf, cr = data.find(_LF), data.find(_CR)
-        if cr < 0 or 0 <= lf < cr:
+        lf = data.find(_LF)
+        cr = data.find(_CR, 0, len(data) if lf < 0 else lf)
+        if cr < 0:
             return None if lf < 0 else lf + 1
         if cr + 1 < len(data):
             return cr + 2 if data[cr + 1] == _LF_BYTE else cr + 1
         return cr + 1 if final else None
+
+    def first_line_bytes(self, data: bytes) -> int:
+        """Return the length of the first line of `data`, without its end."""
+        end = data.find(_LF if self.text is None else self.text)
+        end = len(data) if end < 0 else end
+        cr = data.find(_CR, 0, end) if self.text is None else -1
+        return end if cr < 0 else cr
 
     def complete_bytes(self, data: bytes, *, final: bool) -> int:
         """Return the number of bytes at the start of `data` that are whole lines with their ends.
@@ -87,7 +95,8 @@ class Separator:
         if self.text is not None:
             return self._complete_of_text(data)
         end = len(data) if final or not data.endswith(_CR) else len(data) - 1
-        return max(data.rfind(_LF, 0, end), data.rfind(_CR, 0, end)) + 1
+        lf = data.rfind(_LF, 0, end)
+        return max(lf, data.rfind(_CR, lf + 1, end)) + 1  # most data has no CR: no search from end to start
 
     def _complete_of_text(self, data: bytes) -> int:
         assert self.text is not None

@@ -18,7 +18,7 @@ from tierfs.pipeline.reader import line_batches
 from tierfs.pipeline.reader.block_batches import unpacked
 from tierfs.pipeline.reader.extents import Extent, clip
 from tierfs.pipeline.reader.fetching import ScanFetcher, WantedRequest
-from tierfs.pipeline.reader.line_batches import Lines
+from tierfs.pipeline.reader.line_batches import Lines, Wanted
 from tierfs.pipeline.reader.line_format import BLOCK_BYTES, BYTE_ORDER_MARK, UTF_8, LineFormat, Mode
 from tierfs.pipeline.reader.planning import Part, Partition
 
@@ -26,34 +26,46 @@ from tierfs.pipeline.reader.planning import Part, Partition
 _FIRST_BEHIND_BYTES = 64 * 1024
 _MOST_BEHIND_BYTES = 16 * MIB
 
+# First search for the end of a line that arrives in several blocks: most lines end here, without a copy of the block.
+_NEAR_BYTES = 4096
+
 _ENDLESS = 1 << 62
 
 
 def read_lines(
-    fetcher: ScanFetcher, partition: Partition, form: LineFormat, *, with_offsets: bool
+    fetcher: ScanFetcher, partition: Partition, form: LineFormat, wanted: Wanted
 ) -> Iterator[tuple[int, Lines]]:
     """Yield lines of a partition with the numbers of their parts, in batches of about 1 MiB.
+
+    Arrays that are not wanted may be there, if finding or checking lines makes them.
 
     Raises InvalidRequest for a line over the limit, DataLoss for one that is not in its encoding with FAILFAST, and
     what reading raises.
     """
-    with_offsets = with_offsets or form.mode is Mode.FAILFAST
-    readers = [_PartReader(part, form, with_offsets=with_offsets) for part in partition.parts]
+    arrays = _needed(form, wanted)
+    readers = [_PartReader(part, form, arrays) for part in partition.parts]
     packed = [number for number, reader in enumerate(readers) if reader.codec is not None]
-    wanted = (
+    requests = (
         WantedRequest(number, extent)
         for number, reader in enumerate(readers)
         if reader.codec is None
         for extent in clip(reader.part.extents, reader.first)
     )
     # One walk over all parts: those of small segments arrive in the same requests.
-    for number, pieces in groupby(fetcher.pieces(wanted), key=attrgetter("owner")):
+    for number, pieces in groupby(fetcher.pieces(requests), key=attrgetter("owner")):
         reader = readers[number]
         for piece in pieces:
             yield from ((number, lines) for lines in reader.feed(piece.view))
         yield from ((number, lines) for lines in _behind(fetcher, number, reader))
     for number in packed:
         yield from ((number, lines) for lines in _unpacked_lines(fetcher, number, readers[number]))
+
+
+def _needed(form: LineFormat, wanted: Wanted) -> Wanted:
+    """Return the arrays to make: checks of an encoding, and of a limit below a block's length, look at each line."""
+    strict = form.mode is Mode.FAILFAST
+    looks = strict or form.mode is Mode.DROPMALFORMED or form.max_line_bytes < BLOCK_BYTES
+    return Wanted(wanted.values or looks, wanted.offsets or strict)
 
 
 def _unpacked_lines(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
@@ -76,7 +88,7 @@ def _blocks(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[
 
 def read_whole(fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[tuple[int, Lines]]:
     """Yield each segment of a partition as one line. Raises what `read_lines` raises."""
-    readers = [_PartReader(part, form, with_offsets=True) for part in partition.parts]
+    readers = [_PartReader(part, form, Wanted()) for part in partition.parts]
     packed = [number for number, reader in enumerate(readers) if reader.codec is not None]
     wanted = (
         WantedRequest(number, extent)
@@ -102,12 +114,12 @@ def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[
 class _PartReader:
     """Turns the arriving bytes of one part into its lines."""
 
-    def __init__(self, part: Part, form: LineFormat, *, with_offsets: bool) -> None:
+    def __init__(self, part: Part, form: LineFormat, wanted: Wanted) -> None:
         self.part = part
         self.codec = form.codec_of(part.source.name)
         self._form = form
         self._separator = form.separator
-        self._with_offsets = with_offsets
+        self._wanted = wanted
         self._most_bytes = form.max_line_bytes
         owned, pinned = part.owned, part.pinned
         self._skips = owned.start > pinned.start
@@ -179,7 +191,11 @@ class _PartReader:
         size_bytes = self._begun_bytes + len(block)
         if self._skips or not self._begun or self._read >= self.part.pinned.end or size_bytes > self._most_bytes:
             return False
-        return not self._separator.complete_bytes(b"".join((self._tail, block)), final=False)
+        ends = (
+            self._separator.complete_bytes(b"".join((self._tail, look)), final=False)
+            for look in (block[:_NEAR_BYTES], block)
+        )
+        return not any(ends)
 
     def _take(self, data: bytes) -> Iterator[Lines]:
         final = self._read >= self.part.pinned.end
@@ -250,7 +266,10 @@ class _PartReader:
         self._at += len(text)
         if at == 0 and text.startswith(BYTE_ORDER_MARK) and self._form.encoding == UTF_8:
             text, at = text[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
-        lines = line_batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
+        lines = line_batches.split(text, at, self._separator, self._wanted, ended=ended)
+        if lines.values is None:
+            self._require_short(self._separator.first_line_bytes(text), at)
+            return lines
         self._require_short_lines(lines, at)
         return self._in_encoding(lines)
 

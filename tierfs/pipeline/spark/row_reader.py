@@ -20,7 +20,7 @@ from tierfs.base.words.types import MIB
 from tierfs.pipeline.reader.block_batches import Block, read_blocks
 from tierfs.pipeline.reader.entry_batches import EntryBatch, read_entries
 from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
-from tierfs.pipeline.reader.line_batches import Lines, int64s
+from tierfs.pipeline.reader.line_batches import Lines, Wanted, int64s
 from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.pipeline.reader.lines import read_lines, read_whole
 from tierfs.pipeline.reader.planning import Part, Partition
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _JOINED_ROWS = 8192
 
 _JOINED_BYTES = MIB
+
+# Offsets in Arrow's strings have 32 bits.
+_MOST_TEXT_BYTES = (1 << 31) - 1
+
 Column = Callable[[], Any]
 
 # The rows of a batch by the segment that they are of.
@@ -63,31 +67,33 @@ class RowReader:
         if form.whole:
             lines = read_whole(fetcher, partition, form)
         else:
-            wanted = {name.lower() for name in self.schema.names}
-            lines = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
+            lines = read_lines(fetcher, partition, form, Wanted(self._has("value"), self._has("offset")))
         for group in _joined(lines):
             yield self._lines(group, partition.parts)
 
     def bytes(self, fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Any]:
         """Yield blocks of bytes, one a row."""
-        for block in read_blocks(fetcher, partition, block_bytes):
+        for block in read_blocks(fetcher, partition, block_bytes, with_content=self._has("content")):
             yield self._block(block, partition.parts[block.part].source)
 
     def entries(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield entries of ledgers."""
-        for batch in read_entries(fetcher, partition):
+        for batch in read_entries(fetcher, partition, with_payloads=self._has("payload")):
             yield self._entries(batch, partition.parts[batch.part].source)
 
     def messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
-        for batch in read_entries(fetcher, partition):
+        for batch in read_entries(fetcher, partition, with_payloads=True):
             rows = list(_messages(batch))
             if rows:
                 yield self._messages(rows, partition.parts[batch.part].source)
 
+    def _has(self, column: str) -> bool:
+        return column in (name.lower() for name in self.schema.names)
+
     def _lines(self, group: list[tuple[int, Lines]], parts: Sequence[Part]) -> Any:
         return self._batch(
-            [(parts[part].source, len(lines.values)) for part, lines in group],
+            [(parts[part].source, lines.count) for part, lines in group],
             value=lambda: _concatenated([lines.values for _, lines in group]),
             offset=lambda: _concatenated([lines.offsets for _, lines in group]),
         )
@@ -96,7 +102,7 @@ class RowReader:
         return self._batch(
             [(source, 1)],
             offset=lambda: int64s([block.offset]),
-            length=lambda: int64s([len(block.content)]),
+            length=lambda: int64s([block.length_bytes]),
             content=lambda: _joined_values(pa.binary(), [block.content]),
         )
 
@@ -151,8 +157,8 @@ def _joined(batches: Iterable[tuple[int, Lines]]) -> Iterator[list[tuple[int, Li
     rows = size_bytes = 0
     for part, lines in batches:
         waiting.append((part, lines))
-        rows += len(lines.values)
-        size_bytes += lines.values.nbytes
+        rows += lines.count
+        size_bytes += lines.nbytes
         if rows >= _JOINED_ROWS or size_bytes >= _JOINED_BYTES:
             yield waiting
             waiting, rows, size_bytes = [], 0, 0
@@ -178,13 +184,26 @@ def _messages(batch: EntryBatch) -> Iterator[MessageRecord]:
 def _repeated(runs: Iterable[tuple[object, int]], kind: Any) -> Any:
     """Return each value as often as stated; without pandas, as `int64s`."""
     values, counts = zip(*runs, strict=True)
-    texts = _joined_values(pa.string(), [_text(value).encode() for value in values])
+    encoded = [_text(value).encode() for value in values]
+    size_bytes = sum(len(text) * count for text, count in zip(encoded, counts, strict=True))
+    if pa.types.is_string(kind) and None not in values and size_bytes <= _MOST_TEXT_BYTES:
+        return _tiled(encoded, counts)
+    texts = _joined_values(pa.string(), encoded)
     if None in values:
         there = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
         texts = pa.Array.from_buffers(pa.string(), len(values), [there, *texts.buffers()[1:]])
     if pa.types.is_timestamp(kind):
         texts = texts.cast(pa.timestamp(kind.unit))  # Arrow parses times with a zone only if the text names one
     return texts.cast(kind).take(int64s(np.repeat(np.arange(len(values)), counts)))
+
+
+def _tiled(values: Sequence[bytes], counts: Sequence[int]) -> Any:
+    """Return an array of strings, each as often as stated: an eighth of the time of `take` (measured)."""
+    ends = np.zeros(sum(counts) + 1, np.int32)
+    ends[1:] = np.repeat([len(value) for value in values], counts)
+    np.cumsum(ends, out=ends)
+    data = b"".join(value * count for value, count in zip(values, counts, strict=True))
+    return pa.Array.from_buffers(pa.string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def _text(value: object) -> str:
