@@ -168,6 +168,66 @@ def test_policies_are_read_back_here_and_there(tool: PulsarAdmin, path: Path) ->
         assert NAMESPACE not in {set_on for _, set_on in held(NAMESPACE).values()}
 
 
+def test_retention_is_that_of_the_store(tool: PulsarAdmin, path: Path) -> None:
+    """Policies of the namespace's directory and of the topic's; both limits, none, and 0, which has no meaning here."""
+    make_topic(path, (10, 10))
+
+    def held(directory: str) -> list[object]:
+        shown = tierfs("--json", "config", directory, "retention_age", "retention_bytes", store=path).json["policy"]
+        return [policy["value"] for policy in shown.values()]
+
+    with running(tool, path) as (run, _):
+        get = f"namespaces get-retention {NAMESPACE}"
+        assert run(get).text == "null\n"
+        assert run(f"namespaces set-retention {NAMESPACE} --time 3h --size 10G").code == 0
+        assert run(get).json == {"retentionTimeInMinutes": 180, "retentionSizeInMB": 10240}
+        assert held(NAMESPACE) == [3 * 3600, 10 * 1024**3]
+        assert run(f"topics set-retention {TOPIC} --time -1 --size 5M").code == 0
+        own = run(f"topicPolicies get-retention {TOPIC}").json
+        assert own == {"retentionTimeInMinutes": -1, "retentionSizeInMB": 5}
+        assert held("public/default/topic") == [None, 5 * 1024**2]
+        assert run(f"topicPolicies remove-retention {TOPIC}").code == 0
+        assert run(f"topics get-retention {TOPIC}").text == "null\n"
+        applied = run(f"topicPolicies get-retention {TOPIC} --applied").json
+        assert applied == {"retentionTimeInMinutes": 180, "retentionSizeInMB": 10240}
+
+        refused = run(f"namespaces set-retention {NAMESPACE} --time 0 --size 0")
+        assert (refused.code, "a store has no subscriptions" in refused.text) == (1, True), refused.text
+        tierfs("-q", "config", NAMESPACE, "offload_after=2h", store=path)
+        refused = run(f"namespaces set-retention {NAMESPACE} --time 1h --size -1")
+        assert (refused.code, "set offload_after below retention_age" in refused.text) == (1, True), refused.text
+        assert held(NAMESPACE) == [3 * 3600, 10 * 1024**3]
+        assert run(f"namespaces remove-retention {NAMESPACE}").code == 0
+        assert run(get).text == "null\n"
+
+
+def test_retention_by_the_client_drops_the_oldest_ledgers(tool: PulsarAdmin, path: Path) -> None:
+    make_topic(path, (700_000, 700_000, 700_000, 10))  # without the first two, less than the limit would be left
+    tierfs("-q", "offload", store=path)
+    with running(tool, path) as (run, _):
+        assert run(f"topics set-retention {TOPIC} --time -1 --size 1M").code == 0
+    (mnt := path.parent / "mnt").mkdir()
+    tierfs("-q", "config", "background.lifetimes_every_s=0.2", store=path)
+    tierfs("mount", mnt, store=path)
+    try:
+        topic = mnt / "public/default/topic"
+        assert eventually(lambda: [int(file.name) for file in sorted(topic.iterdir())] == [2, 3, 4])
+    finally:
+        tierfs("umount", mnt, store=path)
+
+
+def test_a_topic_is_terminated(tool: PulsarAdmin, path: Path) -> None:
+    make_topic(path, (10, 10))
+    with running(tool, path) as (run, _):
+        for _ in range(2):  # repeating it succeeds
+            assert run(f"topics terminate {TOPIC}").text == "Topic successfully terminated at 2:0:-1\n"
+        assert run(f"topics stats-internal {TOPIC}").json["state"] == "Terminated"
+        refused = tierfs("ledger", "append", "public/default/topic", store=path, stdin=b"more", check=False)
+        assert "terminated" in refused.err
+        missing = run("topics terminate persistent://public/default/none")
+        assert (missing.code, "does not exist" in missing.text) == (1, True)
+
+
 def test_mistakes_are_answered_with_a_reason(tool: PulsarAdmin, path: Path) -> None:
     make_topic(path, (10,))
     with running(tool, path) as (run, _):

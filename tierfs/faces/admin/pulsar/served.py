@@ -20,10 +20,11 @@ from tierfs.base.words.errors import InvalidRequest, NoColdTier, unexpected
 from tierfs.base.words.names import printable
 from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.engine.segments.positions import EARLIEST
 from tierfs.faces.admin.answers import Refused, answer, error_answer, flag, only, status_of
 from tierfs.faces.admin.bodies import Bodies
 from tierfs.faces.admin.offloads import Offloads
-from tierfs.faces.admin.pulsar import offload_policies, topics
+from tierfs.faces.admin.pulsar import offload_policies, retention, topics
 from tierfs.faces.admin.pulsar.offload_policies import LAG, POLICY, SIZE, TIME, OffloadPlace
 
 PREFIX = "/admin/v2/"
@@ -42,11 +43,11 @@ _PRECONDITION_FAILED = 412
 _NOT_ALLOWED = 405
 _NOT_IMPLEMENTED = 501
 _NAMESPACES, _TOPICS = "namespaces", "persistent"
-_NOT_POLICIES = ("partitions", "internalStats", "offload")
+_NOT_POLICIES = ("partitions", "internalStats", "offload", "terminate")
 
 _SERVED = (
-    "supported: topics offload, offload-status, stats-internal, namespaces offload-threshold, offload-deletion-lag, "
-    "and offload-policies of both; tierfs has verbs of its own for the rest"
+    "supported: topics offload, offload-status, stats-internal, terminate, namespaces offload-threshold, "
+    "offload-deletion-lag, and offload-policies and retention of both; tierfs has verbs of its own for the rest"
 )
 
 
@@ -197,6 +198,40 @@ class PulsarResources:
         await self._in_thread(partial(self._unset, find, [POLICY[name]]))
         return _nothing()
 
+    async def retention(self, request: Request, find: Find) -> Response:
+        """Tell the retention that is set at a place, or with `applied` the one in force there."""
+        only(request, "authoritative", "applied", "isGlobal")
+        _refuse_global(request)
+        applied = flag(request, "applied")
+
+        def told() -> dict[str, int] | None:
+            with self._store.metadata.read() as txn:
+                path = find(txn)
+                return retention.fields(_in_force(txn, path) if applied else _own(txn, path))
+
+        return _or_nothing(await self._in_thread(told))
+
+    async def set_retention(self, request: Request, find: Find) -> Response:
+        """Set both limits of a retention at a place."""
+        only(request, "authoritative", "isGlobal")
+        _refuse_global(request)
+        wanted = retention.wanted(await self._body(request))
+        await self._in_thread(lambda: verbs.change_policies(self._store, self._path(find), wanted))
+        return _nothing()
+
+    async def remove_retention(self, request: Request, find: Find) -> Response:
+        """Remove the retention at a place: those above hold again."""
+        only(request, "authoritative", "isGlobal")
+        _refuse_global(request)
+        await self._in_thread(partial(self._unset, find, [retention.AGE, retention.SIZE]))
+        return _nothing()
+
+    async def terminate(self, request: Request, find: Find) -> Response:
+        """Close all ledgers of a topic for good, and tell its last message. Idempotent."""
+        only(request, "authoritative")
+        last = await self._in_thread(lambda: self._store.engine.terminate_managed_ledger(self._path(find)))
+        return answer(topics.message_id(last or EARLIEST))
+
     def _unset(self, find: Find, keys: list[str]) -> None:
         verbs.change_policies(self._store, self._path(find), {}, keys)
 
@@ -289,11 +324,20 @@ def _policy(name: str) -> dict[str, _Handler]:
     return {"GET": bound(_R.policy), "PUT": bound(_R.set_policy), "DELETE": bound(_R.remove_policy)}
 
 
+_RETENTION: Mapping[str, _Handler] = {
+    "GET": _R.retention,
+    "POST": _R.set_retention,
+    "DELETE": _R.remove_retention,
+}
+
 _TABLE: Mapping[tuple[str, str], Mapping[str, _Handler]] = {
     (_TOPICS, "partitions"): {"GET": _R.partitions},
     (_TOPICS, "internalStats"): {"GET": _R.internal_stats},
     (_TOPICS, "offload"): {"GET": _R.offload_status, "PUT": _R.offload},
     (_TOPICS, "offloadPolicies"): {"GET": _R.policies, "POST": _R.set_policies, "DELETE": _R.remove_policies},
+    (_TOPICS, "retention"): _RETENTION,
+    (_TOPICS, "terminate"): {"POST": _R.terminate},
+    (_NAMESPACES, "retention"): _RETENTION,
     (_NAMESPACES, "offloadPolicies"): {"GET": _R.policies, "POST": _R.set_policies},
     (_NAMESPACES, "removeOffloadPolicies"): {"DELETE": _R.remove_policies},
     (_NAMESPACES, "offloadThreshold"): _policy(SIZE),
