@@ -196,17 +196,18 @@ def open_managed_ledger(
     if elsewhere is not None:
         offload_prefix = elsewhere.offload_prefix
         return ManagedLedgerWriter(
-            store.engine, path, take_over=take_over, offloader=lambda _, before: offload_prefix(before)
+            store.engine, path, take_over=take_over, offloader=lambda _, before, extra: offload_prefix(before, extra)
         )
     if store.cold_location_id is None:
         return ManagedLedgerWriter(store.engine, path, take_over=take_over)
 
-    def offload(managed_ledger: str, before: Position) -> Position:
+    def offload(managed_ledger: str, before: Position, extra: Mapping[str, str]) -> Position:
         from tierfs.engine.segments.positions import Position
         from tierfs.upkeep.holder.perform import perform
-        from tierfs.upkeep.holder.verbs import BEFORE, OFFLOAD_PREFIX
+        from tierfs.upkeep.holder.verbs import BEFORE, offload_prefix_of
 
-        done = perform(store, OFFLOAD_PREFIX, managed_ledger, {BEFORE: str(before)})
+        verb, options = offload_prefix_of({BEFORE: str(before)}, extra)
+        done = perform(store, verb, managed_ledger, options)
         return Position.parse(done.first_unoffloaded)
 
     return ManagedLedgerWriter(store.engine, path, take_over=take_over, offloader=offload)

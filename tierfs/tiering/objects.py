@@ -32,6 +32,7 @@ from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.metadata.tables import INTENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.tiering import quota
+from tierfs.tiering.extra_metadata import NO_EXTRA
 
 if TYPE_CHECKING:
     from tierfs.engine.frames.frame_map import FrameMap
@@ -343,12 +344,16 @@ def describe_range(
     attempt: AttemptId,
     crc: int,
     compressed_bytes: int | None = None,
+    extra: Mapping[str, str] = NO_EXTRA,
 ) -> Description:
-    """Describe an object of one segment's bytes, which has so many of them when it is compressed."""
+    """Describe an object of one segment's bytes, which has so many of them when it is compressed.
+
+    `extra`: checked extra metadata.
+    """
     is_compressed = compressed_bytes is not None
     epoch = txn.store.store_epoch
     name = object_name(segment_path, segment_id, held, epoch, attempt, crc, is_compressed=is_compressed)
-    metadata = object_metadata(txn.store, segment_path, segment_id, held, attempt, crc)
+    metadata = {**extra, **object_metadata(txn.store, segment_path, segment_id, held, attempt, crc)}
     return Description(name, compressed_bytes or held.length_bytes, metadata, segment_id, held.start)
 
 

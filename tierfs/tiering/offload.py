@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.compressed_source import CompressedSource, compressed
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 
@@ -34,22 +35,24 @@ class Offload:
         self._cold = cold
         self._accuser = Accuser(VerifiedReader(metadata, lambda _: cold.storage, lambda: files))
 
-    def run(self, action: OffloadAction) -> int:
+    def run(self, action: OffloadAction, extra: Mapping[str, str] = NO_EXTRA) -> int:
         """Make the action's bytes cold and return their number. Idempotent: a second upload does not stay.
+
+        `extra`: checked extra metadata of the object.
 
         A damaged chunk becomes suspect, and the others are made cold without it; then its DataLoss is raised, NotFound
         for a missing file. Raises ChunksMoved when the chunks moved meanwhile, Unavailable when a file was read wrongly
         and proves right, Fenced, WrongColdTier, and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
-        damages = self._make(action)
+        damages = self._make(action, extra)
         if damages:
             for rest in action.without(damages):
-                self._make(rest)
+                self._make(rest, extra)
             raise min(damages.items())[1]
         return action.range.length_bytes
 
-    def _make(self, action: OffloadAction) -> dict[int, TierfsError]:
+    def _make(self, action: OffloadAction, extra: Mapping[str, str]) -> dict[int, TierfsError]:
         """Make one object; return the errors of damaged chunks, by their number, if there is none for them."""
         with self._metadata.read() as txn:
             segment, places = revalidated(txn, action)
@@ -62,7 +65,7 @@ class Offload:
                 if sent is not None:
                     stack.callback(sent.close)
                 kept_plain = sent is None and policy.compression is Compression.AUTO
-                recipe = OffloadRecipe(self._metadata, action, source, crc, sent, kept_plain=kept_plain)
+                recipe = OffloadRecipe(self._metadata, action, source, crc, sent, kept_plain=kept_plain, extra=extra)
                 objects.make(self._metadata, self._cold, recipe)
             except DamagedChunk as exc:
                 return self._accuser.damages(source, [(action.segment_id, place) for place in places], exc)
@@ -105,6 +108,7 @@ class OffloadRecipe(objects.Recipe[None]):
         sent: CompressedSource | None = None,
         *,
         kept_plain: bool = False,
+        extra: Mapping[str, str] = NO_EXTRA,
     ) -> None:
         """`sent` is the compressed form of the source, if that is stored; the caller closes both.
 
@@ -113,6 +117,7 @@ class OffloadRecipe(objects.Recipe[None]):
         super().__init__(crc32c)
         self.compressed = self._sent = sent
         self._kept_plain = kept_plain
+        self._extra = extra
         self._metadata = metadata
         self._action = action
         self._source = source
@@ -122,7 +127,7 @@ class OffloadRecipe(objects.Recipe[None]):
         path = directories.path_of(txn, segment.parent_id, segment.name)
         stored_bytes = None if self.compressed is None else self.compressed.length_bytes
         held = self._action.range
-        return objects.describe_range(txn, path, segment.id, held, self.attempt, self.crc32c, stored_bytes)
+        return objects.describe_range(txn, path, segment.id, held, self.attempt, self.crc32c, stored_bytes, self._extra)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
         return storage.put(description.name, self._sent or self._source, metadata=description.metadata)

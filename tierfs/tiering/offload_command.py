@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.base.bytes.parallel import Attempts, Pool, caught
@@ -28,6 +28,7 @@ from tierfs.tiering.candidates import (
     placed_cold,
     sealed_local_chunks,
 )
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.part import Ends, MovedPart
@@ -151,8 +152,11 @@ class Upload:
         settings: OffloadSettings,
         meter: Meter,
         ends: Ends | None = None,
+        extra: Mapping[str, str] = NO_EXTRA,
     ) -> None:
         """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run.
+
+        `extra`: checked extra metadata of packs; `offload` knows those of other objects.
 
         `meter`: of all local bytes and segments. `ends`: chunks after these offsets stay, and so do segments that are
         not in it.
@@ -161,6 +165,7 @@ class Upload:
         self._metadata = metadata
         self._offload = offload
         self._packs = packs
+        self._extra = extra
         self._pack_below_bytes = settings.pack_below_bytes
         self._in_parallel = settings.objects_in_parallel
         self._meter = meter
@@ -216,7 +221,7 @@ class Upload:
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
-            return self._packs.run(action, self._linked)
+            return self._packs.run(action, self._linked, self._extra)
         outcome = Packed(self._offload(action), (action.segment_id,))
         self._linked(outcome)
         return outcome

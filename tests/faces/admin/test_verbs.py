@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 from tests.commands import tierfs
 from tests.faces.admin.conftest import Got, Served, ask, serving
 from tests.mount.waiting import eventually
+from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 
 
 def test_an_append_is_read_by_commands_and_by_the_api(served: Served) -> None:
@@ -146,6 +148,19 @@ def test_a_consolidation_compresses_and_has_a_status(served: Served) -> None:
     assert served.ask("GET", "/v1/info/d/s").json["tiers"]["cold"]["chunks"] == 1
     assert served.ask("GET", "/v1/bytes/d/s").body == b"a line of a log\n" * 2000
     assert served.ask("POST", "/v1/consolidate/d?compress=perhaps").status == 400
+
+
+def test_an_offload_with_metadata_of_the_caller(served: Served) -> None:
+    tierfs("append", "meta/s", store=served.path, stdin=bytes(5 * 1024 * 1024))
+    for refused in ("no-json", '["a"]', '{"a": 1}', '{"store": "x"}'):
+        assert served.ask("POST", f"/v1/offload/meta?metadata={quote(refused)}").status == 400
+    wanted = quote(json.dumps({"Team": "a b"}))
+    begun = served.ask("POST", f"/v1/offload/meta?metadata={wanted}")
+    assert (begun.status, begun.json["metadata"]) == (202, {"team": "a b"})
+    assert eventually(lambda: served.ask("GET", "/v1/offload/meta").json["state"] == "done")
+    cold = DirectoryStorage(served.path.parent / "cold")
+    (made,) = cold.list("segments/meta/")
+    assert cold.stat(made.name).metadata["team"] == "a b"
 
 
 def test_an_offload_to_a_position(served: Served) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tierfs.base.bytes.checksum import Buffer
@@ -49,8 +49,11 @@ class Added:
 class PrefixOffloader(Protocol):
     """Offloads the ledgers before a position."""
 
-    def __call__(self, path: str, before: Position, /) -> Position:
-        """Offload, and return the first position that is not offloaded; see ManagedOffload.offload_prefix."""
+    def __call__(self, path: str, before: Position, extra: Mapping[str, str], /) -> Position:
+        """Offload, and return the first position that is not offloaded; see ManagedOffload.offload_prefix.
+
+        `extra`: metadata that the objects have in addition.
+        """
         ...
 
 
@@ -129,15 +132,15 @@ class ManagedLedgerWriter:
                 self.path = self._path_now(txn)
             return self._engine.terminate_managed_ledger(self.path)
 
-    def offload_prefix(self, before: Position) -> Position:
-        """Make the ledgers before a position cold; see ManagedOffload.offload_prefix.
+    def offload_prefix(self, before: Position, extra: Mapping[str, str]) -> Position:
+        """Make the ledgers before a position cold, with extra metadata; see ManagedOffload.offload_prefix.
 
         Raises NoColdTier where no offload is configured, and Closed.
         """
         self._require_open()
         if self._offloader is None:
             raise no_cold_tier(f"offload of managed ledger {printable(self.path)}")
-        return self._offloader(self.path, before)
+        return self._offloader(self.path, before, extra)
 
     def close(self) -> None:
         """Let other processes write; the open ledger stays open. Idempotent."""

@@ -95,7 +95,7 @@ def _run(**options: Any) -> dict[str, Any]:
     )
 
 
-_OFFLOAD, _CONSOLIDATION = _run(before=_OR_NULL), _run(compress=_FLAG)
+_OFFLOAD, _CONSOLIDATION = _run(before=_OR_NULL, metadata={"type": "object"}), _run(compress=_FLAG)
 
 _FOLLOWED = _object(path=_STRING, streams=_OBJECTS, sources=_OBJECTS, next=_OR_NULL)
 
@@ -130,7 +130,7 @@ _ABOUT: dict[str, tuple[dict[str, Any], int, dict[str, Any] | None]] = {
     "rename": ({"target": _STRING}, 200, _object(source=_STRING, target=_STRING, segments=_OFFSET)),
     "delete": ({"recursive": _FLAG, "now": _FLAG}, 200, {"type": "object"}),
     "make_directory": ({}, 201, _object(path=_STRING)),
-    "offload": ({"before": _STRING}, 202, _OFFLOAD),
+    "offload": ({"before": _STRING, "metadata": _STRING}, 202, _OFFLOAD),
     "offload_status": ({}, 200, _OFFLOAD),
     "consolidate": ({"compress": _FLAG}, 202, _CONSOLIDATION),
     "consolidate_status": ({}, 200, _CONSOLIDATION),

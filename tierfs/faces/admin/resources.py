@@ -244,8 +244,9 @@ class Resources:
 
     async def offload(self, request: Request) -> Response:
         """Start an offload of all bytes at or below a path, or a managed ledger's closed ledgers before a position."""
-        only(request, "before")
-        run = await self.in_thread(partial(self._offloads.begin, _name(request), parameter(request, "before") or ""))
+        only(request, "before", "metadata")
+        before, metadata = (parameter(request, name) or "" for name in ("before", "metadata"))
+        run = await self.in_thread(partial(self._offloads.begin, _name(request), before, metadata))
         return answer(run.as_data(), 202)
 
     async def offload_status(self, request: Request) -> Response:

@@ -56,6 +56,21 @@ class Time(click.ParamType[int]):
             self.fail(str(exc), param, ctx)
 
 
+class MetadataPair(click.ParamType[tuple[str, str]]):
+    """A pair like KEY=VALUE."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split the typed text."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (key and equals):
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key, text
+
+
 class Priority(click.ParamType[ReadPriority]):
     """A read priority."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
@@ -120,13 +120,15 @@ class ManagedLedger:
         """Close all its ledgers for good; return the position of the last entry, None without one."""
         return self._writer.terminate()
 
-    def offload_prefix(self, before: Position | str) -> Position:
+    def offload_prefix(self, before: Position | str, *, metadata: Mapping[str, str] | None = None) -> Position:
         """Offload the closed ledgers before a position, like `42:7`; return the first position that is not offloaded.
 
-        By the offloader that it was given, which makes a copy more, or else into the store's cold tier. Raises
-        InvalidRequest for a position outside of it, NoColdTier, Conflict during another offload, and what fails.
+        By the offloader that it was given, which makes a copy more, or else into the store's cold tier. The objects
+        have `metadata` in addition to those of tierfs. Raises InvalidRequest for a position outside of it and for
+        metadata that an object cannot have, NoColdTier, Conflict during another offload, and what fails.
         """
-        return self._writer.offload_prefix(Position.parse(before) if isinstance(before, str) else before)
+        position = Position.parse(before) if isinstance(before, str) else before
+        return self._writer.offload_prefix(position, metadata or {})
 
     def read_offloaded(self, ledger_id: int) -> ReadableLedger:
         """Return a ledger as the offloader has it. Raises NotFound, and InvalidRequest without an offloader."""

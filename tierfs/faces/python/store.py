@@ -135,15 +135,18 @@ class Store:
         verbs.settle(self._connection.store)
         return done
 
-    def offload(self, path: str = "") -> OffloadReport:
+    def offload(self, path: str = "", *, metadata: Mapping[str, str] | None = None) -> OffloadReport:
         """Make every byte at or below a path cold, and return once the bucket's journal names it.
 
-        Raises NoColdTier, NotFound, and the first error of an upload after all others were attempted.
+        The objects that it makes have `metadata` in addition to those of tierfs, at most 512 bytes. Raises NoColdTier,
+        NotFound, InvalidRequest for metadata that an object cannot have, and the first error of an upload after all
+        others were attempted.
         """
         from tierfs.upkeep.holder.perform import perform
-        from tierfs.upkeep.holder.verbs import OFFLOAD
+        from tierfs.upkeep.holder.verbs import offload_of
 
-        return perform(self._connection.store, OFFLOAD, path)
+        verb, options = offload_of({}, metadata or {})
+        return perform(self._connection.store, verb, path, options)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Delete local bytes that are safely cold, `force` also those that policy keeps. Raises as `offload`."""

@@ -6,8 +6,9 @@ may replace one. The context of each ledger, with its attempt, is in the ledger'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from uuid import UUID, uuid4
 
 from tierfs.base.bytes.parallel import Attempts
@@ -20,6 +21,7 @@ from tierfs.engine.metadata.ledger_records import OffloadProgress
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.segments import positions
 from tierfs.engine.segments.positions import MemberLedger, Position
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.ledgers.managed import offload_each
 from tierfs.tiering.objects import ChunksMoved
 
@@ -36,8 +38,10 @@ class OffloadElsewhere:
         self._offloader = offloader
         self._open_ledger = open_ledger
 
-    def offload_prefix(self, before: Position) -> Position:
+    def offload_prefix(self, before: Position, extra: Mapping[str, str] = NO_EXTRA) -> Position:
         """Offload every closed ledger that lies wholly before a position, oldest first; return the first that is not.
+
+        The offloader gets `extra` in addition to the metadata of tierfs.
 
         Repeating it offloads the rest. Copies of ledgers that were deleted since are deleted first. Raises NotFound,
         InvalidRequest for a position outside of the ledgers, and, after all others were attempted, the first error of
@@ -49,7 +53,7 @@ class OffloadElsewhere:
         attempts = Attempts()
         self._delete_owed(attempts)
         todo = [member for member in wanted if not member.known.elsewhere.complete]
-        offload_each(todo, self._path, self._offload, attempts)
+        offload_each(todo, self._path, partial(self._offload, extra=extra), attempts)
         done = {member.segment.id for member in wanted}
         rest = (member for member in members if member.segment.id not in done and not _is_done(member))
         return next((Position(member.ledger_id, 0) for member in rest), members[-1].end)
@@ -94,7 +98,7 @@ class OffloadElsewhere:
         if uuid is not None:
             self._delete(member, uuid)
 
-    def _offload(self, member: MemberLedger) -> int:
+    def _offload(self, member: MemberLedger, extra: Mapping[str, str]) -> int:
         """Make one attempt; return the bytes. Raises ChunksMoved for a ledger that was deleted meanwhile."""
         earlier = member.known.elsewhere.uuid
         if earlier is not None:  # a run that failed, or was killed
@@ -109,7 +113,7 @@ class OffloadElsewhere:
             opened = self._open_ledger(name)
         except NotFound as exc:
             raise self._deleted(member) from exc
-        self._offloader.offload(opened, uuid, {"ManagedLedgerName": self._path})
+        self._offloader.offload(opened, uuid, {**extra, "ManagedLedgerName": self._path})
         completed = replace(begun, complete=True, timestamp_ms=self._metadata.clock.now_ms())
         try:
             self._record(member, uuid, completed)

@@ -6,7 +6,7 @@ Each ledger is a separate attempt, so a run that ends early, by an error or a cr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.segments import positions
 from tierfs.engine.segments.positions import MemberLedger, Position
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.ledgers.offload_runs import OffloadRuns
 from tierfs.tiering.objects import ChunksMoved
@@ -79,8 +80,10 @@ class ManagedOffload:
         self._ledgers = ledgers
         self._runs = OffloadRuns()
 
-    def offload_one(self, segment_id: SegmentId) -> int:
+    def offload_one(self, segment_id: SegmentId, extra: Mapping[str, str] = NO_EXTRA) -> int:
         """Make a closed ledger cold after any run by hand on its managed ledger; return the number of bytes.
+
+        `extra`: checked extra metadata of its objects.
 
         Raises ChunksMoved when it was deleted, and as LedgerOffloader.offload.
         """
@@ -89,9 +92,11 @@ class ManagedOffload:
         if segment is None:
             raise ChunksMoved(f"ledger {segment_id} was deleted meanwhile")
         with self._runs.by_itself(segment.parent_id):
-            return self._offload(segment_id)
+            return self._offload(segment_id, extra)
 
-    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+    def offload_prefix(
+        self, path: str, before: Position | None, report: OnProgress, extra: Mapping[str, str] = NO_EXTRA
+    ) -> PrefixOffloaded:
         """Make every closed ledger cold that ends before a position, oldest first; None means every closed one.
 
         Empty ledgers and cold ones are skipped; a ledger that is deleted meanwhile is not an error. Raises NotFound,
@@ -103,22 +108,22 @@ class ManagedOffload:
         with self._runs.by_hand(directory_id, path):
             with self._metadata.read() as txn:
                 plan = _plan(positions.members(txn, directory_id), before, path)
-            return self._carry_out(path, plan, report)
+            return self._carry_out(path, plan, report, extra)
 
-    def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
+    def _carry_out(self, path: str, plan: _Plan, report: OnProgress, extra: Mapping[str, str]) -> PrefixOffloaded:
         sizes: list[int] = []
 
         def offload(member: MemberLedger) -> int:
-            sizes.append(self._offload(member.segment.id))
+            sizes.append(self._offload(member.segment.id, extra))
             return sizes[-1]
 
         offload_each(plan.ledgers, path, offload, Attempts(), report)
         return PrefixOffloaded(plan.first_unoffloaded, len(sizes), sum(sizes), plan.already_cold)
 
-    def _offload(self, segment_id: SegmentId) -> int:
+    def _offload(self, segment_id: SegmentId, extra: Mapping[str, str]) -> int:
         """Make one attempt. Raises ChunksMoved for a ledger that was deleted meanwhile."""
         try:
-            return self._ledgers.offload(segment_id, uuid4())
+            return self._ledgers.offload(segment_id, uuid4(), extra)
         except NotFound as exc:
             with self._metadata.read() as txn:
                 if directories.segment(txn, segment_id) is not None:

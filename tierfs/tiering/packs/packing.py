@@ -9,7 +9,7 @@ be damaged are left out; their bytes in the object are dead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -34,6 +34,7 @@ from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction
 from tierfs.tiering.compressed_source import compressed
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, sources_of, times_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
@@ -115,32 +116,37 @@ class PackOffload:
         self._accuser = Accuser(VerifiedReader(metadata, lambda _: cold.storage, lambda: files))
         self._in_work = Allowance(_PARTS_IN_WORK)
 
-    def run(self, action: PackAction, linked: Callable[[Packed], object] = lambda _: None) -> Packed:
+    def run(
+        self,
+        action: PackAction,
+        linked: Callable[[Packed], object] = lambda _: None,
+        extra: Mapping[str, str] = NO_EXTRA,
+    ) -> Packed:
         """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.
 
-        `linked` is called with each part of the result that is committed.
+        `linked` is called with each part of the result that is committed. `extra`: checked extra metadata.
 
         A damaged chunk becomes suspect, and the others are packed without it. Raises Unavailable when a file was read
         wrongly and proves right, Fenced, WrongColdTier and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
         with self._in_work.of(len(action.actions)):
-            return self._run(action, linked)
+            return self._run(action, linked, extra)
 
-    def _run(self, action: PackAction, linked: Callable[[Packed], object]) -> Packed:
+    def _run(self, action: PackAction, linked: Callable[[Packed], object], extra: Mapping[str, str]) -> Packed:
         parts, done = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         for group in pack_policy.by_compression(parts, lambda part: part.policy):
-            done = done.plus(self._pack(group, linked))
+            done = done.plus(self._pack(group, linked, extra))
         return done
 
-    def _pack(self, parts: list[_PackPart], linked: Callable[[Packed], object]) -> Packed:
+    def _pack(self, parts: list[_PackPart], linked: Callable[[Packed], object], extra: Mapping[str, str]) -> Packed:
         """Make one pack, again without those that are damaged."""
         omitted = Packed()
         while parts:
             with closing(ChunkSource(self._files, [chunk for part in parts for chunk in part.sources])) as source:
                 try:
-                    return self._make(parts, source, linked).plus(omitted)
+                    return self._make(parts, source, linked, extra).plus(omitted)
                 except DamagedChunk as exc:
                     parts, failed = self._without_damaged(parts, source, exc)
                     omitted = omitted.plus(Packed(failed=failed))
@@ -180,10 +186,16 @@ class PackOffload:
                         failed.append((action, exc))
         return parts, Packed(moved=tuple(moved), failed=tuple(failed))
 
-    def _make(self, parts: Sequence[_PackPart], source: ChunkSource, linked: Callable[[Packed], object]) -> Packed:
+    def _make(
+        self,
+        parts: Sequence[_PackPart],
+        source: ChunkSource,
+        linked: Callable[[Packed], object],
+        extra: Mapping[str, str],
+    ) -> Packed:
         with self._metadata.read() as view:
             store = view.store
-        with closing(PackRecipe(self._metadata, store, parts, source, linked)) as recipe:
+        with closing(PackRecipe(self._metadata, store, parts, source, linked, extra)) as recipe:
             return objects.make(self._metadata, self._cold, recipe)
 
 
@@ -197,6 +209,7 @@ class PackRecipe(objects.Recipe[Packed]):
         parts: Sequence[_PackPart],
         source: ChunkSource,
         linked: Callable[[Packed], object],
+        extra: Mapping[str, str] = NO_EXTRA,
     ) -> None:
         """Add the index to the source, or to its compressed form. Raises DamagedChunk."""
         super().__init__(0)
@@ -204,6 +217,7 @@ class PackRecipe(objects.Recipe[Packed]):
         self._store = store
         self._source = source
         self._linked = linked
+        self._extra = extra
         self._parts = tuple(zip(parts, _entries(parts, source.chunk_crcs()), strict=True))
         self._object_id = ObjectId(0)
         entries = tuple(entry for _, entry in self._parts)
@@ -227,7 +241,7 @@ class PackRecipe(objects.Recipe[Packed]):
         name = pack_name(
             self._object_id, self._store.store_epoch, self.attempt, self.crc32c, is_compressed=is_compressed
         )
-        metadata = objects.pack_metadata(self._store, self.attempt, self.crc32c)
+        metadata = {**self._extra, **objects.pack_metadata(self._store, self.attempt, self.crc32c)}
         return Description(name, (self._sent or self._source).length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:

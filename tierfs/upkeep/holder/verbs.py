@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from tierfs.base.bytes.progress import OnProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments.positions import Position
+from tierfs.tiering import extra_metadata
 from tierfs.tiering.archive.command import ArchiveReport
 from tierfs.tiering.backup.segment import SegmentRestored
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport
@@ -36,6 +37,9 @@ BEFORE = "before"
 
 # Options of a part: an offset of a segment, and the newest bytes that stay.
 BEFORE_OFFSET, KEEP = "before_offset", "keep"
+
+# Option of an offload with metadata, required: extra metadata as `extra_metadata.encoded` writes them.
+METADATA = "metadata"
 
 # Flag of consolidate, compress and evict. It changes nothing and needs no lock, so no request has it.
 DRY_RUN = "dry_run"
@@ -81,6 +85,25 @@ OFFLOAD_PART = Verb(
     "offload part",
     lambda work, path, options, report: work.offload(path, report, _part(options)),
     OffloadReport,
+    uploads=True,
+)
+
+# By names of their own: an older holder would make the objects without the extra metadata.
+OFFLOAD_WITH_METADATA = Verb(
+    "offload with metadata",
+    lambda work, path, options, report: work.offload(
+        path, report, _part(options) if {BEFORE_OFFSET, KEEP} & options.keys() else None, _extra(options)
+    ),
+    OffloadReport,
+    uploads=True,
+)
+
+OFFLOAD_PREFIX_WITH_METADATA = Verb(
+    "ledger offload with metadata",
+    lambda work, path, options, report: work.offload_prefix(
+        path, _position(options.get(BEFORE)), report, _extra(options)
+    ),
+    PrefixOffloaded,
     uploads=True,
 )
 
@@ -145,6 +168,8 @@ VERBS: Mapping[str, Verb[Any]] = {
         OFFLOAD,
         OFFLOAD_PREFIX,
         OFFLOAD_PART,
+        OFFLOAD_WITH_METADATA,
+        OFFLOAD_PREFIX_WITH_METADATA,
         CONSOLIDATE,
         COMPRESS,
         ARCHIVE,
@@ -169,3 +194,24 @@ def _position(text: str | None) -> Position | None:
 def _part(options: Options) -> MovedPart:
     before = options.get(BEFORE_OFFSET)
     return MovedPart(None if before is None else int(before), int(options.get(KEEP, "0")))
+
+
+def _extra(options: Options) -> dict[str, str]:
+    return extra_metadata.decoded(options[METADATA])
+
+
+def offload_of(options: Options, extra: Mapping[str, str]) -> tuple[Verb[OffloadReport], Options]:
+    """Return the verb that offloads a path, or the part that its options name, with extra metadata, and its options.
+
+    Raises InvalidRequest for metadata that no object can have.
+    """
+    if extra:
+        return OFFLOAD_WITH_METADATA, {**options, METADATA: extra_metadata.encoded(extra)}
+    return (OFFLOAD_PART if options else OFFLOAD), options
+
+
+def offload_prefix_of(options: Options, extra: Mapping[str, str]) -> tuple[Verb[PrefixOffloaded], Options]:
+    """Do the same for the ledgers of a managed ledger."""
+    if extra:
+        return OFFLOAD_PREFIX_WITH_METADATA, {**options, METADATA: extra_metadata.encoded(extra)}
+    return OFFLOAD_PREFIX, options

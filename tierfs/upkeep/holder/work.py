@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +35,7 @@ from tierfs.tiering.consolidate import Consolidate
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport, Consolidation
 from tierfs.tiering.evict import Evicted, Outcome
 from tierfs.tiering.evict_command import EvictCommand, LocalSegment
+from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.garbage import ballast
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.garbage.dead_uploads import DeadUpload, DeadUploads
@@ -112,15 +113,21 @@ class ColdWork(LocalWork):
         self._dismantle()
         self._place_switch().finish()
 
-    def offload(self, path: str, report: OnProgress, part: MovedPart | None = None) -> OffloadReport:
+    def offload(
+        self, path: str, report: OnProgress, part: MovedPart | None = None, extra: Mapping[str, str] = NO_EXTRA
+    ) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now, or the `part`, cold and named by the journal.
+
+        `extra`: checked extra metadata of the objects that it makes.
 
         Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, what MovedPart.check raises, and
         the first error of an upload after all others were done; successful uploads stay.
         """
-        return ballast.with_half(self.ballast_path, lambda: self._offload(path, report, part))
+        return ballast.with_half(self.ballast_path, lambda: self._offload(path, report, part, extra))
 
-    def _offload(self, path: str, report: OnProgress, part: MovedPart | None) -> OffloadReport:
+    def _offload(
+        self, path: str, report: OnProgress, part: MovedPart | None, extra: Mapping[str, str]
+    ) -> OffloadReport:
         self.publisher.require_ownership()  # else objects are made that no journal will ever name
         segments = None if part is None else self._segments(path, report)
         if part is not None and segments is not None:
@@ -130,7 +137,7 @@ class ColdWork(LocalWork):
         ends = None if part is None or segments is None else self._ends(part, segments)
         total = local.bytes if ends is None else self._moving_bytes(ends)
         meter = Meter(report, total, local.segments)
-        upload = Upload(self.metadata, self._make, self.packs, self.settings, meter, ends)
+        upload = Upload(self.metadata, partial(self._make, extra=extra), self.packs, self.settings, meter, ends, extra)
         done = OffloadReport()
         with attempts.step():
             done = upload.run(partial(self._pages, path))
@@ -153,22 +160,28 @@ class ColdWork(LocalWork):
         """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
         ballast.with_half(self.ballast_path, lambda: self._make(action))
 
-    def _make(self, action: OffloadAction) -> int:
+    def _make(self, action: OffloadAction, extra: Mapping[str, str] = NO_EXTRA) -> int:
         """Make one object, or a ledger's; return the number of bytes that became cold."""
-        return self.managed.offload_one(action.segment_id) if action.ledger else self.offloader.run(action)
+        if action.ledger:
+            return self.managed.offload_one(action.segment_id, extra)
+        return self.offloader.run(action, extra)
 
-    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+    def offload_prefix(
+        self, path: str, before: Position | None, report: OnProgress, extra: Mapping[str, str] = NO_EXTRA
+    ) -> PrefixOffloaded:
         """Make the ledgers of a managed ledger before a position cold and named by the journal.
 
         See ManagedOffload.offload_prefix.
         """
-        return ballast.with_half(self.ballast_path, lambda: self._offload_prefix(path, before, report))
+        return ballast.with_half(self.ballast_path, lambda: self._offload_prefix(path, before, report, extra))
 
-    def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+    def _offload_prefix(
+        self, path: str, before: Position | None, report: OnProgress, extra: Mapping[str, str]
+    ) -> PrefixOffloaded:
         self.publisher.require_ownership()
         attempts, done = Attempts(), PrefixOffloaded("")
         with attempts.step():
-            done = self.managed.offload_prefix(path, before, report)
+            done = self.managed.offload_prefix(path, before, report, extra)
         return replace(done, journal_entries=self._publish_after(attempts, report))
 
     def pack(self, action: PackAction) -> Packed:

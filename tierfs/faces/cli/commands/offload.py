@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ from tierfs.base.words.types import EntryKind
 from tierfs.engine.metadata import directories
 from tierfs.faces.cli import output
 from tierfs.faces.cli.options import POSITION, dry_run_option
-from tierfs.faces.cli.parameter_types import Size
+from tierfs.faces.cli.parameter_types import MetadataPair, Size
 from tierfs.faces.cli.paths import each_command
 from tierfs.faces.cli.progress import perform_shown, progress_line
 from tierfs.faces.cli.session import Session
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 )
 @click.option("--keep", type=Size(), metavar="SIZE", help="Do not copy the newest bytes of each segment.")
 @dry_run_option("Show the bytes to copy, and change nothing.")
+@click.option(
+    "--metadata",
+    metavar="KEY=VALUE",
+    multiple=True,
+    type=MetadataPair(),
+    help="Add user metadata to the objects of this offload (repeatable).",
+)
 @click.option("--no-wait", is_flag=True, help="Let the mount or daemon do the work, and return at once.")
 def offload(
     session: Session,
@@ -37,6 +45,7 @@ def offload(
     name: str,
     before: str | None,
     keep: int | None,
+    metadata: Sequence[tuple[str, str]],
     dry_run: bool,
     no_wait: bool,
 ) -> None:
@@ -51,28 +60,39 @@ def offload(
 
     --keep SIZE keeps at least the newest SIZE bytes only on this disk: of each segment, of a stream across all its
     segments, and of each managed ledger. Chunks and ledgers are copied only as a whole.
+
+    --metadata adds pairs to the user metadata of the new objects, for people and programs that look at the bucket:
+    tierfs inspect shows them. Together they have at most 512 bytes. Objects that replace these later do not have them.
     """
     from tierfs.upkeep.holder.perform import request
-    from tierfs.upkeep.holder.verbs import KEEP, OFFLOAD, OFFLOAD_PART
+    from tierfs.upkeep.holder.verbs import KEEP, offload_of
 
     options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None, "--dry-run": dry_run or None}
     given = [option for option, value in options.items() if value is not None]
     if len(given) > 1:
         raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="use only one of them")
+    extra = _extra(metadata)
     if dry_run:
         _print_not_cold(session, store, name)
         return
     if before is not None:
-        _offload_before(session, store, name, before)
+        _offload_before(session, store, name, before, extra)
         return
-    if keep is not None:
-        _print_offloaded(session, name, perform_shown(session, store, OFFLOAD_PART, name, {KEEP: str(keep)}))
-        return
+    verb, chosen = offload_of({} if keep is None else {KEEP: str(keep)}, extra)
     if no_wait:
-        number = request(store, OFFLOAD, name)
+        number = request(store, verb, name, chosen)
         session.done({"path": name, "request": number}, f"request {number}; to see its progress: tierfs status")
         return
-    _print_offloaded(session, name, perform_shown(session, store, OFFLOAD, name, {}))
+    _print_offloaded(session, name, perform_shown(session, store, verb, name, chosen))
+
+
+def _extra(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the pairs by key. Raises InvalidRequest for a key that is given with two values."""
+    extra: dict[str, str] = {}
+    for key, value in pairs:
+        if extra.setdefault(key, value) != value:
+            raise InvalidRequest(f"--metadata {printable(key)} is given twice", remedy="give one value for each key")
+    return extra
 
 
 def _print_not_cold(session: Session, store: Store, name: str) -> None:
@@ -101,23 +121,24 @@ def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:
     session.done({"path": name, **output.fields(done)}, text)
 
 
-def _offload_before(session: Session, store: Store, name: str, before: str) -> None:
+def _offload_before(session: Session, store: Store, name: str, before: str, extra: Mapping[str, str]) -> None:
     from tierfs.engine.segments.positions import Position
-    from tierfs.upkeep.holder.verbs import BEFORE, BEFORE_OFFSET, OFFLOAD_PART, OFFLOAD_PREFIX
+    from tierfs.upkeep.holder.verbs import BEFORE, BEFORE_OFFSET, offload_of, offload_prefix_of
 
     with store.metadata.read() as txn:
         is_segment = directories.must_find(txn, name, "segment or managed ledger").kind is EntryKind.SEGMENT
     if is_segment:
         offset = Size().convert(before, None, click.get_current_context())
-        moved = perform_shown(session, store, OFFLOAD_PART, name, {BEFORE_OFFSET: str(offset)})
-        _print_offloaded(session, name, moved)
+        verb, options = offload_of({BEFORE_OFFSET: str(offset)}, extra)
+        _print_offloaded(session, name, perform_shown(session, store, verb, name, options))
         return
     try:
         position = Position.parse(before)
     except InvalidRequest as exc:
         remedy = f"{exc.remedy}; an offset is for a single segment; for a directory use --keep SIZE"
         raise InvalidRequest(str(exc), remedy=remedy) from exc
-    done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(position)})
+    of_prefix, chosen = offload_prefix_of({BEFORE: str(position)}, extra)
+    done = perform_shown(session, store, of_prefix, name, chosen)
     first = f"first not offloaded: {done.first_unoffloaded}" if done.first_unoffloaded else "there are no ledgers"
     text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
     if not done.ledgers:
