@@ -46,7 +46,7 @@ from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus, bench_versus_small
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.writing.cold_appends import bench_cold_appends
-from tests.benchmarks.writing.in_hdfs import bench_hdfs
+from tests.benchmarks.writing.in_hdfs import bench_hdfs, bench_hdfs_consolidate
 from tests.benchmarks.writing.small_appends import bench_small_appends
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
@@ -207,6 +207,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "versus-small": lambda run: bench_versus_small(run.other.resolve(), run.repetitions),
     "week": lambda _: bench_week(),
     "hdfs": lambda run: bench_hdfs(run.repetitions),
+    "hdfs-consolidate": lambda run: bench_hdfs_consolidate(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
     "everyday": lambda run: "\n".join(bench_everyday(run.own("everyday") / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.own("one-directory") / "store", run.repetitions)),

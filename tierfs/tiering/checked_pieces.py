@@ -45,10 +45,11 @@ class CheckedPiece:
     def stored(self) -> ObjectPiece:
         """The stored bytes, of a plain object or of all of a compressed one."""
         record = self.placed.object
-        if self.is_plain:
-            return ObjectPiece(record.name, self.range.start, self.range.length_bytes, self.etag)
-        assert self.is_whole
-        return ObjectPiece(record.name, 0, record.stored_bytes, self.etag)
+        start, length_bytes = self.range.start, self.range.length_bytes
+        if not self.is_plain:
+            assert self.is_whole
+            start, length_bytes = 0, record.stored_bytes
+        return ObjectPiece(record.name, start, length_bytes, self.etag, may_move=not record.foreign)
 
     def read(self, reader: VerifiedReader, wanted: ByteRange) -> memoryview:
         """Return plain bytes of the object, inside the piece and proved.

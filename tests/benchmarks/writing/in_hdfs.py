@@ -12,10 +12,14 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks.measuring import compared, seconds
 from tests.servers.hdfs_server import CLASS_PATH, HdfsServer
+from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.types import MIB
+from tierfs.engine.chunkstore.places.address import connect_place
+from tierfs.engine.chunkstore.protocol import Abilities, BufferSource, ObjectPiece
 
 SIZE_BYTES = 512 * MIB
 NAME = "s"
+_PIECES, _PIECE_BYTES = 8, 8 * MIB
 
 
 def bench_hdfs(repetitions: int) -> str:
@@ -40,6 +44,46 @@ def _compared(directory: Path, repetitions: int) -> str:
         written = compared(f"Offload to HDFS, {SIZE_BYTES // MIB} MiB", SIZE_BYTES, repetitions, writes)
         read = compared("Read from HDFS", SIZE_BYTES, repetitions, {"hdfs dfs -cat": put.cat, **cat})
     return f"{written}\n{read}"
+
+
+def bench_hdfs_consolidate(repetitions: int) -> str:
+    """Eight objects of 8 MiB become one: joined by CONCAT, and copied by the client and read back, as before it."""
+    with TemporaryDirectory(dir="/dev/shm") as directory, HdfsServer(Path(directory) / "hdfs") as server:
+        tiers = {
+            title: _Pieces(server.root(f"/{number}").webhdfs, may_move=may_move)
+            for number, (title, may_move) in enumerate((("copied by the client", False), ("joined by CONCAT", True)))
+        }
+        rates = {title: tier.consolidate for title, tier in tiers.items()}
+        size_bytes = _PIECES * _PIECE_BYTES
+        table = compared(f"Consolidation in HDFS, {size_bytes // MIB} MiB", size_bytes, repetitions, rates)
+        passed = "".join(f"\n{title}: {tier.client_bytes:,} bytes uploaded again" for title, tier in tiers.items())
+    return f"{table}{passed}\n"
+
+
+class _Pieces:
+    """A place with small objects, again for each round."""
+
+    def __init__(self, url: str, *, may_move: bool) -> None:
+        self._storage = connect_place(url, "", ColdSettings(), Abilities())
+        self._may_move = may_move
+        self._round = 0
+        self.client_bytes = 0
+
+    def consolidate(self) -> float:
+        """Join them, and read the new object back if it is a copy."""
+        self._round += 1
+        pieces = []
+        for number in range(_PIECES):
+            stored = self._storage.put(f"{self._round}/{number}", BufferSource(os.urandom(_PIECE_BYTES)))
+            pieces.append(ObjectPiece(stored.name, 0, _PIECE_BYTES, stored.etag, may_move=self._may_move))
+
+        def work() -> None:
+            made = self._storage.compose(f"{self._round}/all", pieces)
+            self.client_bytes += made.client_bytes
+            if not made.moved:
+                self._storage.read_into(made.name, 0, memoryview(bytearray(made.length_bytes)))
+
+        return seconds(work)
 
 
 class _Hadoop:

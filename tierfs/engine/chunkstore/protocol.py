@@ -50,6 +50,8 @@ class Supports:
     """An existing name is refused, whoever writes at the same time. Otherwise an advisory lease replaces that."""
     deletes: bool = True
     """Objects can be deleted."""
+    concat: bool = False
+    """The place joins whole objects without copying a byte."""
     copies: bool = False
     """The place copies ranges of its objects into a new one; otherwise the bytes pass through the client."""
     max_object_bytes: int = 0
@@ -127,6 +129,8 @@ class ObjectPiece:
     offset: int
     length_bytes: int
     etag: str
+    may_move: bool = False
+    """Its object is the store's own: a place may move the bytes, if the name stays readable until it is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +140,14 @@ class ComposedObject(StoredObject):
     client_bytes: int = 0
     """Bytes of it that were read and uploaded again; the storage copied the rest by itself."""
 
+    moved: bool = False
+    """No byte was copied: its bytes are those that the pieces were stored as."""
+
     @classmethod
-    def of(cls, stored: StoredObject, client_bytes: int = 0) -> ComposedObject:
+    def of(cls, stored: StoredObject, client_bytes: int = 0, *, moved: bool = False) -> ComposedObject:
         """Return the same object with the cost of making it."""
         fields = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
-        return cls(*fields, client_bytes=client_bytes)
+        return cls(*fields, client_bytes=client_bytes, moved=moved)
 
 
 @dataclass(frozen=True, slots=True)

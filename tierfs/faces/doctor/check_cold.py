@@ -22,7 +22,7 @@ from tierfs.engine.chunkstore.probe import (
     probe_kept,
     probe_reads,
 )
-from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage, Supports, supports_of
 from tierfs.engine.chunkstore.s3 import additions
 from tierfs.engine.journal import cold_identity
 from tierfs.engine.journal.names import JOURNAL_PREFIX
@@ -58,6 +58,7 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
             traits = storage.traits if isinstance(storage, DescribedStorage) else None
             probed = probe(storage, keeps=location.keeps_objects)
             yield from abilities(Abilities(**_recorded(location)), probed, traits)
+            yield joins(supports_of(storage))
         if owns and served is not None:
             yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
             yield from rules(served.bucket_rules())
@@ -130,6 +131,15 @@ def abilities(recorded: Abilities, probed: Abilities, traits: Traits | None = No
             traits.checksum or "none: damage that the network's own checks miss is found only by reading",
         )
     yield _deletes(recorded, probed)
+
+
+def joins(supports: Supports) -> DoctorFinding:
+    """Report how consolidation makes one object of several."""
+    if supports.concat:
+        return ok("consolidation", "the place joins whole objects without copying a byte")
+    if supports.copies:
+        return ok("consolidation", "the place copies the bytes; those that it cannot copy pass through this machine")
+    return ok("consolidation", "the bytes pass through this machine: downloaded and uploaded again")
 
 
 def rules(observed: BucketRules) -> Iterator[DoctorFinding]:

@@ -163,7 +163,7 @@ def _webhdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     user = None if configured.keys() & {"user", "kerberos", "token"} else who
     port = address.port or _WEBHDFS_PORT
     files = WebHdfsFiles(address.host, port, user, tls=address.scheme == "swebhdfs", settings=settings)
-    return FilePlace(files, address.path, hdfs.encode, hdfs.decode)
+    return FilePlace(files, address.path, hdfs.encode, hdfs.decode, has_joined=True)
 
 
 def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
@@ -171,7 +171,8 @@ def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     from tierfs.engine.chunkstore.places.file_place import FilePlace
     from tierfs.engine.chunkstore.places.native_hdfs import NativeHdfsFiles
 
-    return FilePlace(NativeHdfsFiles(address.host, address.port, settings), address.path, hdfs.encode, hdfs.decode)
+    files = NativeHdfsFiles(address.host, address.port, settings)
+    return FilePlace(files, address.path, hdfs.encode, hdfs.decode, has_joined=True)
 
 
 def _gcs(address: Address, settings: ColdSettings) -> ObjectPlace:

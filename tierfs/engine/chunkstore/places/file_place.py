@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from tierfs.base.bytes.checksum import Buffer
@@ -21,12 +21,20 @@ from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.directory.listing import WantedNames, walk
 from tierfs.engine.chunkstore.directory.metadata import MAX_SIDECAR_BYTES, parse_metadata
 from tierfs.engine.chunkstore.places.files import Files, FileStatus, JoinsFiles
-from tierfs.engine.chunkstore.protocol import BufferSource, OnReceived, PendingUpload, Source, StoredObject
+from tierfs.engine.chunkstore.places.joined_files import ALIASES, JOINS, HeldBytes, JoinedFiles
+from tierfs.engine.chunkstore.protocol import (
+    BufferSource,
+    ObjectPiece,
+    OnReceived,
+    PendingUpload,
+    Source,
+    StoredObject,
+)
 from tierfs.engine.chunkstore.validate import check_etag, check_range
 
 _TEMPORARY = ".tmp"
 _METADATA = ".metadata"
-_HIDDEN = frozenset({_TEMPORARY, _METADATA})
+_HIDDEN = frozenset({_TEMPORARY, _METADATA, ALIASES, JOINS})
 _PREFIX = "tierfs-"
 _NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}(-(?P<digest>[0-9a-f]{{64}}))?(\.[0-9]+)?")
 
@@ -57,8 +65,13 @@ class FilePlace:
         root: str,
         encode: Callable[[str], str] = str,
         decode: Callable[[str], str] = str,
+        *,
+        has_joined: bool = False,
     ) -> None:
-        """Use `files` below `root`, "" or an absolute path; `encode` makes a name one that they take."""
+        """Use `files` below `root`, "" or an absolute path; `encode` makes a name one that they take.
+
+        `has_joined`: there may be objects that a server joined (`joined_files`), by these files or by others.
+        """
         self.traits = files.traits
         self.vendor_errors = files.vendor_errors
         self.meaning = files.meaning
@@ -66,6 +79,34 @@ class FilePlace:
         self._root = root.rstrip("/")
         self._encode = encode
         self._decode = decode
+        self._joined = JoinedFiles(files, self._root, encode) if has_joined else None
+
+    @property
+    def concatenates(self) -> bool:
+        """See Concatenates."""
+        return self._joined is not None and isinstance(self.files, JoinsFiles)
+
+    def concat(self, name: str, pieces: Sequence[ObjectPiece], metadata: Mapping[str, str]) -> StoredObject | None:
+        """See Concatenates."""
+        if self._joined is None:
+            return None
+        sources: list[tuple[str, FileStatus]] = []
+        for piece in pieces:
+            try:
+                status = self.files.status(self._path(piece.name))
+            except FileNotFoundError:  # joined before, so an alias; or gone
+                return None
+            is_whole = (piece.offset, piece.length_bytes) == (0, status.length_bytes)
+            if not is_whole or piece.etag != _described(piece.name, status).etag:
+                return None
+            sources.append((piece.name, status))
+        with suppress(FileNotFoundError):
+            self.files.status(self._path(name))
+            raise FileExistsError(name)
+        joined = self._joined.join(name, sources)
+        if joined is not None and metadata:
+            joined = self._with_sidecar(self._path(name), name, joined, metadata)
+        return None if joined is None else _described(name, joined, metadata)
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
         temporary = f"{self._root}/{_TEMPORARY}/{_PREFIX}{uuid.uuid4().hex}-{_digest(name)}"
@@ -176,22 +217,36 @@ class FilePlace:
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
-        path = self._path(name)
-        stored = _described(name, self.files.status(path))
+        held = self._located(name)
+        stored = _described(name, held.status)
         check_etag(name, stored.etag, if_match, stored.length_bytes)
         check_range(stored, offset, len(buffer))
-        if buffer:
-            self.files.read_into(path, offset, buffer, progress)
+        if not buffer:
+            return
+        try:
+            self.files.read_into(held.path, held.offset + offset, buffer, progress)
+        except FileNotFoundError:  # joined, or renamed to a body, after it was located
+            again = self._located(name)
+            if again.path == held.path or again.status != held.status:
+                raise
+            self.files.read_into(again.path, again.offset + offset, buffer, progress)
+
+    def _located(self, name: str) -> HeldBytes:
+        path = self._path(name)
+        return HeldBytes(self.files.status(path), path) if self._joined is None else self._joined.locate(name)
 
     def stat(self, name: str) -> StoredObject:
-        status = self.files.status(self._path(name))
+        status = self._located(name).status
         return _described(name, status, self._metadata(name, status))
 
     def delete(self, name: str) -> None:
         """See ObjectPlace.delete. Also removes directories that become empty."""
         path = self._path(name)
-        status = self.files.status(path)
-        self.files.remove(path)
+        if self._joined is not None:
+            status = self._joined.delete(name)
+        else:
+            status = self.files.status(path)
+            self.files.remove(path)
         with suppress(FileNotFoundError):
             self.files.remove(self._sidecar(_digest(name), status))
         parent = name.rpartition("/")[0]
@@ -202,9 +257,20 @@ class FilePlace:
         return (stored for _, stored in walk(self._entries, prefix, after, _HIDDEN))
 
     def _entries(self, directory: str, wanted: WantedNames) -> _Entries:
+        listed = self._wanted(directory, self.files.entries(self._path(directory)), wanted)
+        if self._joined is not None:
+            # After the files: a file that a join takes away meanwhile is an alias already.
+            known = {key for key, _ in listed}
+            aliases = self._wanted(directory, self._joined.entries(directory), wanted)
+            listed += [entry for entry in aliases if entry[0] not in known]
+        return listed
+
+    def _wanted(
+        self, directory: str, entries: Iterable[tuple[str, FileStatus | None]], wanted: WantedNames
+    ) -> _Entries:
         listed: _Entries = []
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry, status in self.files.entries(self._path(directory)):
+            for entry, status in entries:
                 name = self._decode(entry)
                 try:
                     key, full = name.encode(), (directory + name).encode()
@@ -222,9 +288,15 @@ class FilePlace:
             for entry, status in self.files.entries(f"{self._root}/{_TEMPORARY}"):
                 if status is not None and _NAME.fullmatch(entry):
                     yield PendingUpload(f"{_TEMPORARY}/{entry}", entry, status.modified_ms)
+        if self._joined is not None:
+            for entry, status in self._joined.unsettled():
+                yield PendingUpload(f"{JOINS}/{entry}", entry, status.modified_ms)
 
     def remove_leftover(self, upload: PendingUpload) -> None:
         """See ObjectPlace.remove_leftover. Also removes its metadata, unless the object has got its name."""
+        if self._joined is not None and upload.name == f"{JOINS}/{upload.upload_id}":
+            self._joined.settle_list(upload.upload_id)
+            return
         named = _NAME.fullmatch(upload.upload_id)
         if named is None:
             return

@@ -30,6 +30,8 @@ _MEANINGS: Mapping[str, type[Exception]] = {
     "NSQuotaExceededException": StorageFull,
     "InvalidPathException": InvalidRequest,
     "IllegalArgumentException": InvalidRequest,
+    "HadoopIllegalArgumentException": InvalidRequest,
+    "SnapshotException": InvalidRequest,
     "UnsupportedOperationException": InvalidRequest,
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tierfs.base.words import errors
 from tierfs.engine.chunkstore.probe import Traits
-from tierfs.engine.chunkstore.protocol import OnReceived, PendingUpload, Source, StoredObject
+from tierfs.engine.chunkstore.protocol import ObjectPiece, OnReceived, PendingUpload, Source, StoredObject
 from tierfs.engine.chunkstore.validate import is_relative
 
 
@@ -58,6 +58,23 @@ class ObjectPlace(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+        ...
+
+
+@runtime_checkable
+class Concatenates(Protocol):
+    """A place whose server joins objects without copying them."""
+
+    @property
+    def concatenates(self) -> bool:
+        """Whether it can, as it was opened."""
+        ...
+
+    def concat(self, name: str, pieces: Sequence[ObjectPiece], metadata: Mapping[str, str]) -> StoredObject | None:
+        """Make an object of whole objects, whose bytes move into it; their names stay readable until they are deleted.
+
+        Returns None, with nothing changed, where the server cannot. Raises FileExistsError for a taken name.
+        """
         ...
 
 

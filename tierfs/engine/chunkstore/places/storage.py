@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import protocol, sequential_read, validate
-from tierfs.engine.chunkstore.places.place import ObjectPlace
+from tierfs.engine.chunkstore.places.place import Concatenates, ObjectPlace
 from tierfs.engine.chunkstore.places.place_errors import map_place_errors
 from tierfs.engine.chunkstore.probe import Traits
 
@@ -63,8 +63,11 @@ class PlaceStorage:
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> protocol.ComposedObject:
-        """See ChunkStorage.compose. The bytes pass through here."""
+        """See ChunkStorage.compose. The bytes pass through here, unless the server joins whole objects."""
         validate.check_pieces(name, pieces)
+        joined = self._concat(name, pieces, metadata or {}) if create_only and self._create_only else None
+        if joined is not None:
+            return joined
         # Before anything is written: a missing or replaced object must not cost an upload.
         sources = {name: self.stat(name) for name in {piece.name for piece in pieces}}
         for piece in pieces:
@@ -74,6 +77,26 @@ class PlaceStorage:
         source = sequential_read.PiecesSource(self, pieces)
         made = self.put(name, source, metadata=metadata, create_only=create_only)
         return protocol.ComposedObject.of(made, client_bytes=made.length_bytes)
+
+    @property
+    def supports(self) -> protocol.Supports:
+        """See StatesSupport."""
+        return protocol.Supports(concat=isinstance(self.place, Concatenates) and self.place.concatenates)
+
+    def _concat(
+        self, name: str, pieces: Sequence[protocol.ObjectPiece], metadata: Mapping[str, str]
+    ) -> protocol.ComposedObject | None:
+        """Have the server join whole objects whose bytes may move; None where it cannot, or they may not."""
+        place, names = self.place, {piece.name for piece in pieces}
+        if not isinstance(place, Concatenates) or not all(piece.may_move for piece in pieces):
+            return None
+        if len(pieces) < 2 or len(names) < len(pieces) or name in names:
+            return None
+        self._check(name)
+        validate.check_metadata(metadata)
+        with map_place_errors(place, self._url, name):
+            made = place.concat(name, pieces, metadata)
+        return None if made is None else protocol.ComposedObject.of(made, moved=True)
 
     def read_into(
         self,
