@@ -219,7 +219,7 @@ def require_classes(place: LocationRecord) -> None:
     """Raise InvalidRequest for a place without storage classes, and for one in which the old objects would stay."""
     if place.keeps_objects:
         raise InvalidRequest(
-            f"the key may not delete in {printable(place.url)}: each object would stay there beside its copy",
+            f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy",
             remedy="leave the policies archive_after and archive_class off",
         )
     if not place.url.startswith("s3://"):
