@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -242,3 +246,25 @@ def test_entries_without_times_are_refused_and_empty_ledgers_are_not(tmp_path: P
         new_ledger(store, [b"text"], "ml")
         with pytest.raises(InvalidRequest, match="have no times: they are not Pulsar's"):
             plan_read(ReadOptions.of(options))
+
+
+ASKS = """
+import pickle, sys
+from tierfs.pipeline.reader.extents import PlaceConnections
+place = pickle.load(sys.stdin.buffer)
+connections = PlaceConnections()
+print(connections.metadata(place), connections.sees(place))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
+def test_an_executor_of_another_user_sees_no_store(store: app.Store) -> None:
+    """As on a cluster whose workers run as a user of their own: its error is that of the place, and no raw one."""
+    append(store, "s", b"one\n")
+    place, _ = planned(store, Selection(("s",)), Sizes(), WHOLE)
+    for directory in (above for above in store.path.parents if "pytest" in str(above)):
+        directory.chmod(0o711)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASKS], input=pickle.dumps(place), capture_output=True, user=65534, cwd="/", check=True
+    )
+    assert asked.stdout.decode().split() == ["None", "False"]

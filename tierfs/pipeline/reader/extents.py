@@ -392,7 +392,8 @@ class _TaskConnector:
 def _metadata_of(place: ScannedStore) -> MetadataStore | None:
     try:
         require_trusted(Path(place.path))
-        metadata = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
+        with map_os_errors(place.path):  # an executor of another user sees the directory, and nothing in it
+            metadata = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
     except (NotFound, PermissionDenied):
         return None
     return metadata if metadata.store_id == place.store_id else None
