@@ -19,6 +19,7 @@ from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
 from tests.reality.nights import Nights
 from tests.reality.soak import Soak
+from tests.reality.standbys import Failovers
 from tests.servers.rgw import RgwServer
 
 DISK_BYTES = 200 << 20
@@ -111,6 +112,8 @@ def parsed() -> argparse.Namespace:
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
     acking = subjects.add_parser("acks", help="kill appenders with ack=cold, the holder, and the host with its disk")
     acking.add_argument("--kills", type=int, default=20, help="in all (20)")
+    failing = subjects.add_parser("standbys", help="failovers in a row under load, with kills of both sides")
+    failing.add_argument("--failovers", type=int, default=10, help="in all (10)")
     moving = subjects.add_parser("moves", help="move the cold tier beside everything, with kills")
     moving.add_argument("--moves", type=int, default=50, help="in all (50); with --place rgw both ways")
     nights = subjects.add_parser("nights", help="fill the disk, and let it fail, under everything that runs")
@@ -143,6 +146,9 @@ def main() -> None:
             sys.exit(bool(seen.failures()))
         if chosen.subject == "acks":
             print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
+            return
+        if chosen.subject == "standbys":
+            print(dict(Failovers(Path(root), places, chosen.seed).run(chosen.failovers)))
             return
         if chosen.subject == "moves":
             others = directories_in(Path(root)) if chosen.place == "rgw" else None
