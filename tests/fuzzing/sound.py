@@ -62,8 +62,8 @@ def bucket(path: Path) -> Iterator[Bucket]:
         name = max(item.name for item in cold.list("journal/checkpoint-") if ".part-" not in item.name)
         listing = reader.list_journal(cold)
         manifest = reader.read_manifest(cold, listing.checkpoints[checkpoints_of(cold)[-1]])
-        items = reader.part_items(listing, manifest)
-        parts = [reader.read_part(cold, item, manifest, index) for index, item in enumerate(items)]
+        items = reader.listed_parts(listing, manifest)
+        parts = [reader.read_part(cold, item) for item in items]
         assert read_small(cold, name)
         yield Bucket(cold, store.metadata.store_id, entries, manifest, parts)
 

@@ -23,7 +23,7 @@ from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.names import checkpoint_name, part_name, slot_name
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.journal.reader import JournalListing
+from tierfs.engine.journal.reader import JournalListing, ListedPart
 from tierfs.engine.journal.store_mark import StoreMark
 from tierfs.engine.metadata import frames
 from tierfs.engine.metadata import records_pb2 as pb
@@ -124,8 +124,7 @@ def test_a_part_is_that_of_its_manifest(same: bool) -> None:
     storage, data = MemoryStorage(), frames.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
     item = storage.put(f"{checkpoint_name(1)}.part", BufferSource(data))
     with refused(not same, DataLoss, "checksum"):
-        manifest = pb.CheckpointManifest(part_crc32c=[crc32c(data) ^ (not same)])
-        assert reader.read_part(storage, item, manifest, 0).attempt == "a"
+        assert reader.read_part(storage, ListedPart((item.name,), crc32c(data) ^ (not same))).attempt == "a"
 
 
 def test_a_listed_size_is_checked_before_memory_is_taken() -> None:
@@ -152,7 +151,7 @@ READS: dict[str, tuple[str, bytes, Callable[[Any, StoredObject], object]]] = {
     "part": (
         f"{checkpoint_name(1)}.part",
         PART,
-        lambda storage, item: reader.read_part(storage, item, pb.CheckpointManifest(part_crc32c=[crc32c(PART)]), 0),
+        lambda storage, item: reader.read_part(storage, ListedPart((item.name,), crc32c(PART))),
     ),
     "marker": (
         MARKER,

@@ -61,6 +61,14 @@ _OF_FRAMES = {
 }
 """The same of compressed objects. They are drawn last: lives that failed before there were any stay as they were."""
 
+_OF_LEVELS = {
+    "engine.journal.levels.SMALL_BYTES": (0, 0, 1 << 20),
+    "engine.journal.levels.PART_BYTES": (400, 1500, 4 << 20),
+    "engine.journal.levels.TAIL_BYTES": (300, 1000, 2 << 20),
+    "engine.journal.kept_entries.KEPT_BYTES": (0, 600, 64 << 10),
+}
+"""The same of the levels of checkpoints, drawn after these."""
+
 MOST_BLOCK_BYTES = max(_PATCHED["CRC_BLOCK_BYTES"])
 
 _FIXED = {"_FAN_OUT": 16}
@@ -118,8 +126,8 @@ def draw(chance: random.Random) -> Knobs:
         page_cache=chance.random() < 0.7,
         threads=chance.random() < 0.1,
     )
-    of_frames = {name: chance.choice(values) for name, values in _OF_FRAMES.items()}
-    return replace(knobs, constants={**knobs.constants, **of_frames})
+    later = {name: chance.choice(values) for drawn in (_OF_FRAMES, _OF_LEVELS) for name, values in drawn.items()}
+    return replace(knobs, constants={**knobs.constants, **later})
 
 
 _DEFAULTS: dict[tuple[str, str], int] = {}
@@ -133,7 +141,7 @@ def _known() -> dict[tuple[str, str], int]:
             package = importlib.import_module(f"tierfs.{room}")
             for found in pkgutil.walk_packages(package.__path__, f"tierfs.{room}."):
                 importlib.import_module(found.name)
-        for key in (*_PATCHED, *_OF_FRAMES, *_FIXED, *_derived(CRC_BLOCK_BYTES, 1, 1)):
+        for key in (*_PATCHED, *_OF_FRAMES, *_OF_LEVELS, *_FIXED, *_derived(CRC_BLOCK_BYTES, 1, 1)):
             where, _, constant = key.rpartition(".")
             for name, module in sys.modules.items():
                 if name.startswith("tierfs.") and hasattr(module, constant) and name.endswith(where):

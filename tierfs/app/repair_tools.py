@@ -75,4 +75,4 @@ def _checkpoint(store: Store) -> None:
         changes.changed(txn, LOCATIONS, location)
     work = store.cold_work("check")
     work.publish()
-    work.checkpointer.checkpoint()
+    work.checkpointer.checkpoint(whole=True)

@@ -175,10 +175,10 @@ def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypat
     checkpointer = store.cold_work().checkpointer
     written = type(checkpointer)._write_parts
 
-    def and_another_comes(self: Any, intent: Any, meter: Any) -> pb.CheckpointManifest:
+    def and_another_comes(self: Any, intent: Any, *others: Any) -> pb.CheckpointManifest:
         other = pb.CheckpointManifest(version=1, store_id=store.metadata.store_id, slot=intent.slot, attempt="other")
         store.cold.put(checkpoint_name(intent.slot), BufferSource(frames.frame(other)))
-        return written(self, intent, meter)
+        return written(self, intent, *others)
 
     monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)
     with pytest.raises(AlreadyExists):

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tierfs.base.bytes.parallel import Pool
@@ -23,7 +24,7 @@ from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal import reader, replay
-from tierfs.engine.journal.names import slot_name
+from tierfs.engine.journal.names import is_copy, level_of, part_of, slot_name
 from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.metadata import frames, tables
 from tierfs.engine.metadata import records_pb2 as pb
@@ -145,16 +146,20 @@ class Rebuilder:
         txn.update_store(cold_location_id=record.id, store_epoch=0)
 
     def _apply_parts(self, metadata: MetadataStore, listing: JournalListing, manifest: pb.CheckpointManifest) -> None:
-        def read(numbered: tuple[int, StoredObject]) -> pb.CheckpointPart:
-            return reader.read_part(self.storage, numbered[1], manifest, numbered[0])
-
-        items = reader.part_items(listing, manifest)
+        parts = reader.listed_parts(listing, manifest)
+        is_state = bool(manifest.levels)
         with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
-            parts = pool.in_order(read, enumerate(items), ahead=reader.READ_AHEAD)
-            for item, part in zip(items, parts, strict=True):
+            messages = pool.in_order(partial(reader.read_part, self.storage), parts, ahead=reader.READ_AHEAD)
+            for part, message in zip(parts, messages, strict=True):
                 with metadata.write() as txn:
-                    replay.apply_state(txn, part.changes, item.name)
-                self.advance(item.length_bytes, item.name, 1)
+                    if is_state and part.has_entries:
+                        is_state = False
+                        replay.finish_state(txn, manifest)
+                    replay.apply_part(txn, message, part.names[0], has_entries=part.has_entries)
+                self.advance(part.length_bytes, part.names[0], 1)
+        if is_state:
+            with metadata.write() as txn:
+                replay.finish_state(txn, manifest)
         with metadata.write() as txn:
             replay.finish_checkpoint(txn, manifest)
             replay.see_time(txn, manifest.written_ms)
@@ -202,5 +207,11 @@ def meter_of(report: OnProgress, listing: reader.JournalListing) -> Meter:
     """Return a meter for the bytes of the journal that are to be applied."""
     newest = max(listing.checkpoints, default=0)
     read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
-    parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]
+    parts = [item.length_bytes for name, item in listing.parts.items() if _is_read(name, newest)]
     return Meter(report, sum(read) + sum(parts), len(read) + len(parts), "journal object")
+
+
+def _is_read(name: str, newest: int) -> bool:
+    """Return whether a replay most likely reads a part: one of the newest checkpoint or of a level, and no copy."""
+    place = part_of(name)
+    return place is not None and (place[0] == newest or level_of(name) is not None) and not is_copy(name)

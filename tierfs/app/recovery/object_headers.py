@@ -220,11 +220,15 @@ def _manifest(storage: ChunkStorage, header: ObjectHeader) -> None:
     manifest = reader.read_manifest(storage, header.stored)
     wanted = ("store_id", "store_epoch", "slot", "attempt", "last_sequence", "parts", "next_id", "written_ms")
     header.fields |= {name: getattr(manifest, name) for name in wanted}
+    if manifest.levels:
+        header.fields["parts"] = sum(len(level.part_crc32c) for level in manifest.levels)
+        header.fields["levels"] = [level.slot for level in manifest.levels]
 
 
 def _part(storage: ChunkStorage, header: ObjectHeader) -> None:
     part = objects.read_parsed(storage, header.name, frames.parse_part, header.stored.length_bytes)
-    header.fields |= {"attempt": part.attempt, "index": part.index, "changes": _kinds(part.changes)}
+    changes = [*part.changes, *(change for entry in part.entries for change in entry.changes)]
+    header.fields |= {"attempt": part.attempt, "index": part.index, "changes": _kinds(changes)}
 
 
 def _kinds(listed: Any) -> Fields:

@@ -99,7 +99,7 @@ def recover_store(
             losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
             unknown = EntryRows(metadata, storage, metadata.write).restore_all(report)
             if rebuilt.warnings:  # spare the next recovery the longer replay
-                Checkpointer(metadata, storage, publisher, 1).checkpoint(report)
+                Checkpointer(metadata, storage, publisher, 1).checkpoint(report, whole=True)
         store_directory.write_settings(paths)
         if takes_left:
             left.end_moving(storage)

@@ -1,9 +1,11 @@
 """Checkpoint: the whole metadata at one position of the journal, in parts, manifest last.
 
+A small state is written whole; of a large one a checkpoint lists the levels before it and writes one more (levels.py).
+
 Crash order: intent committed -> parts created -> everything they contain published -> manifest created -> position
-moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one. A crash leaves parts without
-a manifest, which the next checkpoint deletes by their attempt, or an unconfirmed manifest, which the next one confirms,
-as the checkpoint is complete.
+moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one, and of levels only those
+that neither of the two lists. A crash leaves parts without a manifest, which the next checkpoint deletes by
+their attempt, or an unconfirmed manifest, which the next one confirms, as the checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -12,25 +14,30 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tierfs.base.bytes import ranges
-from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
+from tierfs.engine.journal import kept_entries, levels
+from tierfs.engine.journal.levels import LevelWriter, ListedLevels, PartWriter
+from tierfs.engine.journal.names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    level_name,
+    level_of,
+    part_of,
+)
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import changes, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import CheckpointIntent, JournalState
-from tierfs.engine.metadata.records import RECORD_VERSION
+from tierfs.engine.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 
 log = logging.getLogger(__name__)
-
-# A part ends at this size of its changes, so that one more change keeps it below its limit of 8 MiB.
-_PART_BYTES = 4 * 1024 * 1024
 
 
 class Checkpointer:
@@ -52,15 +59,18 @@ class Checkpointer:
         self.checkpoint(report)
         return True
 
-    def checkpoint(self, report: OnProgress = unseen) -> int:
-        """Write a checkpoint now; return its slot. Raises Fenced and what the storage raises."""
+    def checkpoint(self, report: OnProgress = unseen, *, whole: bool = False) -> int:
+        """Write a checkpoint now; return its slot. Raises Fenced and what the storage raises.
+
+        `whole`: it refers to no level of an earlier one, as those may be damaged.
+        """
         self._publisher.publish()
         self._publisher.require_ownership()
         self._resolve_crashed()
         intent = self._intend()
         if intent is None:
             return self._state().checkpoint_slot
-        manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"))
+        manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"), whole)
         self._publisher.publish()  # the journal first names changes in the parts that are newer than the slot
         self._publisher.require_ownership()  # readers start at a manifest, so only the owner may write one
         self._put_manifest(intent, manifest)
@@ -72,7 +82,8 @@ class Checkpointer:
         """Create the manifest, or accept that of this attempt: an answer may be lost after the server has stored it."""
         name = checkpoint_name(intent.slot)
         try:
-            self._storage.put(name, BufferSource(frames.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
+            framed = frames.compressed_frame(manifest) if manifest.levels else frames.frame(manifest)
+            self._storage.put(name, BufferSource(framed), metadata={ATTEMPT_KEY: intent.attempt})
         except AlreadyExists:
             if read_parsed(self._storage, name, frames.parse_manifest).attempt != intent.attempt:
                 raise
@@ -107,25 +118,24 @@ class Checkpointer:
             txn.update_store(journal=replace(state, checkpoint=intent))
         return intent
 
-    def _write_parts(self, intent: CheckpointIntent, written: Meter) -> pb.CheckpointManifest:
+    def _write_parts(self, intent: CheckpointIntent, written: Meter, whole: bool) -> pb.CheckpointManifest:
+        """Write the parts; return the manifest that lists them."""
+        writer = PartWriter(self._storage, intent, written)
         with self._metadata.read() as txn:
-            manifest = pb.CheckpointManifest(
-                version=RECORD_VERSION,
-                store_id=txn.store.store_id,
-                store_epoch=txn.store.store_epoch,
-                slot=intent.slot,
-                attempt=intent.attempt,
-                last_sequence=txn.store.next_outbox - 1,
-                next_id=txn.store.next_id,
-                written_ms=txn.store.trusted_wall_ms,
-            )
-            for index, part in enumerate(_parts(changes.state_changes(txn), intent.attempt)):
-                data = frames.frame(part)
-                name = part_name(intent.slot, intent.attempt, index)
-                self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
-                manifest.part_crc32c.append(crc32c(data))
-                written(len(data), "writing a checkpoint", 1)
-            manifest.parts = len(manifest.part_crc32c)
+            store, rows = txn.store, levels.rows_of(txn)
+        base = None if whole else levels.find_base(self._storage, store, intent.slot)
+        if base is None or levels.is_state_due(base.manifest, base.entry_bytes, rows):
+            return self._write_state(intent, writer)
+        manifest = _manifest_of(store, intent)
+        LevelWriter(self._metadata, self._storage, base).write(manifest, writer)
+        return manifest
+
+    def _write_state(self, intent: CheckpointIntent, writer: PartWriter) -> pb.CheckpointManifest:
+        with self._metadata.read() as txn:
+            manifest = _manifest_of(txn.store, intent)
+            if writer.write_state(manifest, changes.state_changes(txn)):
+                manifest.levels[0].last_sequence = manifest.last_sequence
+                manifest.state_rows = levels.rows_of(txn)
         return manifest
 
     def _confirm(self, intent: CheckpointIntent) -> None:
@@ -139,10 +149,13 @@ class Checkpointer:
                 previous_checkpoint_slot=state.checkpoint_slot,
             )
             txn.update_store(journal=moved)
+            kept_entries.forget(txn, intent.slot)
 
     def superseded(self) -> Iterator[StoredObject]:
         """Yield the journal's objects below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
-        keep_from = self._state().previous_checkpoint_slot
+        state = self._state()
+        keep_from = state.previous_checkpoint_slot
+        listed: ListedLevels | None = None
         for item in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
             slot = entry_slot(item.name)
             checkpoint = checkpoint_slot(item.name)
@@ -150,6 +163,9 @@ class Checkpointer:
             old_slot = slot is not None and slot <= keep_from
             old_checkpoint = checkpoint is not None and checkpoint < keep_from
             old_part = part is not None and part[0] < keep_from
+            if old_part and level_of(item.name) is not None:  # a later checkpoint may list it
+                listed = listed or ListedLevels(self._storage, (keep_from, state.checkpoint_slot))
+                old_part = part not in listed
             if old_slot or old_checkpoint or old_part:
                 yield item
 
@@ -186,15 +202,25 @@ class Checkpointer:
 
     def _delete_parts(self, crashed: CheckpointIntent) -> None:
         """Delete the parts of a crashed checkpoint; where the key may not delete, they are superseded later."""
-        for item in list(self._storage.list(checkpoint_name(crashed.slot))):
-            if part_of(item.name) != (crashed.slot, crashed.attempt):
-                continue
-            try:
-                self._storage.delete(item.name)
-            except PermissionDenied as exc:
-                log.info("%s of a crashed checkpoint is kept, because it cannot be deleted: %s", item.name, exc)
+        for prefix in (checkpoint_name(crashed.slot), level_name(crashed.slot, crashed.attempt)):
+            for item in list(self._storage.list(prefix)):
+                if part_of(item.name) != (crashed.slot, crashed.attempt):
+                    continue
+                try:
+                    self._storage.delete(item.name)
+                except PermissionDenied as exc:
+                    log.info("%s of a crashed checkpoint is kept, because it cannot be deleted: %s", item.name, exc)
 
 
-def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:
-    for index, some in enumerate(ranges.groups(changes, pb.Change.ByteSize, _PART_BYTES)):
-        yield pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=index, changes=some)
+def _manifest_of(store: StoreRecord, intent: CheckpointIntent) -> pb.CheckpointManifest:
+    """Return the manifest of a checkpoint of the state with this record, without its parts."""
+    return pb.CheckpointManifest(
+        version=RECORD_VERSION,
+        store_id=store.store_id,
+        store_epoch=store.store_epoch,
+        slot=intent.slot,
+        attempt=intent.attempt,
+        last_sequence=store.next_outbox - 1,
+        next_id=store.next_id,
+        written_ms=store.trusted_wall_ms,
+    )

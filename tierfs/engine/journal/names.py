@@ -27,6 +27,7 @@ _CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
 _LEFT = re.compile(r"journal/moved-([0-9]{20})")
 _STANDBY = re.compile(r"journal/standby-([0-9a-f]{32})-([0-9]{8})")
 _PART = re.compile(r"journal/checkpoint-([0-9]{20})\.part-([0-9a-f]{32})-([0-9]{6})")
+_LEVEL_PART = re.compile(r"journal/0-part-([0-9]{20})-([0-9a-f]{32})-([0-9]{6})(\.copy)?")
 
 
 def slot_name(slot: int) -> str:
@@ -42,6 +43,19 @@ def checkpoint_name(slot: int) -> str:
 def part_name(slot: int, attempt: str, index: int) -> str:
     """Return the name of one part of a checkpoint; the attempt distinguishes it from parts of a crashed one."""
     return f"{checkpoint_name(slot)}.part-{attempt}-{index:06d}"
+
+
+def level_name(slot: int, attempt: str) -> str:
+    """Return the prefix of the parts of one level.
+
+    They sort before all slots: the listing that proves ownership, from the newest slot on, does not pass through them.
+    """
+    return f"{JOURNAL_PREFIX}0-part-{slot:020d}-{attempt}-"
+
+
+def level_part_name(slot: int, attempt: str, index: int, *, copy: bool = False) -> str:
+    """Return the name of one part of a level, or of its copy."""
+    return f"{level_name(slot, attempt)}{index:06d}{'.copy' if copy else ''}"
 
 
 def left_name(slot: int) -> str:
@@ -86,7 +100,21 @@ def left_slot(name: str) -> int | None:
 
 def part_of(name: str) -> tuple[int, str] | None:
     """Return slot and attempt in a part's name, None for other names."""
-    match = _PART.fullmatch(name)
+    return _place(_PART.fullmatch(name)) or level_of(name)
+
+
+def level_of(name: str) -> tuple[int, str] | None:
+    """Return slot and attempt in the name of a level's part, None for other names."""
+    return _place(_LEVEL_PART.fullmatch(name))
+
+
+def is_copy(name: str) -> bool:
+    """Return whether a part's name is that of the copy of one."""
+    match = _LEVEL_PART.fullmatch(name)
+    return match is not None and match[4] is not None
+
+
+def _place(match: re.Match[str] | None) -> tuple[int, str] | None:
     slot = _slot(match)
     return None if match is None or slot is None else (slot, match[2])
 

@@ -27,7 +27,7 @@ from tierfs.base.words.errors import AlreadyExists, Conflict, Fenced, WrongColdT
 from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
-from tierfs.engine.journal import batch_markers, cold_identity, left
+from tierfs.engine.journal import batch_markers, cold_identity, kept_entries, left
 from tierfs.engine.journal.asked import is_recent, note_asked
 from tierfs.engine.journal.cold_identity import Sighting
 from tierfs.engine.journal.life import StandbyMark, marks_in
@@ -113,7 +113,7 @@ class Publisher:
                     self._require_newest(entry.intent.slot, claims=claims)
                     for record in entry.committed:  # before anything can rely on their being published
                         batch_markers.put(self._metadata, self._storage, record)
-                    self._confirm(entry.intent)
+                    self._confirm(entry.intent, entry.data)
                     entries, claims = entries + 1, False
                     published(len(entry.data), "publishing to the journal", 1)
         return entries
@@ -263,7 +263,7 @@ class Publisher:
             if txn.store.journal.intent == intent:
                 txn.update_store(journal=replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent()))
 
-    def _confirm(self, intent: PublishIntent) -> None:
+    def _confirm(self, intent: PublishIntent, data: bytes = b"") -> None:
         with self._metadata.write() as txn:
             self.require_place(txn)
             state = txn.store.journal
@@ -273,6 +273,7 @@ class Publisher:
                 raise Conflict("another process published meanwhile", remedy="run the command again")
             for sequence in range(intent.first_sequence, intent.last_sequence + 1):
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
+            kept_entries.keep(txn, intent.slot, data)
             # Changes that still wait are younger than the intent.
             state = replace(state, published_ms=txn.now_ms, queued_ms=txn.now_ms if txn.count(OUTBOX_NAME) else 0)
             published = replace(

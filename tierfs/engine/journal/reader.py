@@ -5,13 +5,14 @@ All input is untrusted until its frame and size were checked; reading ahead is b
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.bytes.parallel import Pool
-from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal.names import (
@@ -21,6 +22,7 @@ from tierfs.engine.journal.names import (
     checkpoint_slot,
     entry_slot,
     left_slot,
+    level_part_name,
     part_name,
     part_of,
     slot_name,
@@ -29,8 +31,25 @@ from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.metadata import epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
 
+log = logging.getLogger(__name__)
+
 # Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden.
 READ_AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPart:
+    """One part of a checkpoint, as its manifest lists it."""
+
+    names: tuple[str, ...]
+    """Of the object, and of its copy if there is one."""
+    crc32c: int
+    length_bytes: int = 0
+    """Size of the object; 0 if the manifest does not contain it."""
+    attempt: str = ""
+    """Of the level to which it belongs; empty without levels."""
+    has_entries: bool = False
+    """Whether it contains entries, and not the state."""
 
 
 @dataclass(slots=True)
@@ -135,31 +154,70 @@ def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointMan
     manifest = read_parsed(storage, item.name, frames.parse_manifest, item.length_bytes)
     if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
         raise frames.damaged(item.name, "it contradicts itself")
+    if manifest.levels and not _are_levels(manifest):
+        raise frames.damaged(item.name, "its levels contradict each other")
     return manifest
 
 
-def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list[StoredObject]:
-    """Return the parts of a checkpoint, in order. Raises DataLoss when one is missing."""
-    names = [part_name(manifest.slot, manifest.attempt, index) for index in range(manifest.parts)]
-    for name in names:
-        if name not in listing.parts:
+def _are_levels(manifest: pb.CheckpointManifest) -> bool:
+    """Return whether the levels are a state and entries after it, up to the slot of the manifest."""
+    levels = manifest.levels
+    slots = [level.slot for level in levels]
+    return (
+        not manifest.parts
+        and [level.has_entries for level in levels] == [number > 0 for number in range(len(levels))]
+        and slots == sorted(set(slots))
+        and slots[-1] == manifest.slot
+        and all(len(level.part_crc32c) == len(level.part_bytes) == len(level.copied) for level in levels)
+    )
+
+
+def parts_of(manifest: pb.CheckpointManifest) -> Iterator[ListedPart]:
+    """Yield the parts of a checkpoint, in the order of the replay."""
+    for index, sum_ in enumerate(manifest.part_crc32c):
+        yield ListedPart((part_name(manifest.slot, manifest.attempt, index),), sum_)
+    for level in manifest.levels:
+        for index, (sum_, length_bytes, copied) in enumerate(
+            zip(level.part_crc32c, level.part_bytes, level.copied, strict=True)
+        ):
+            copies = range(1 + copied)
+            names = tuple(level_part_name(level.slot, level.attempt, index, copy=bool(copy)) for copy in copies)
+            yield ListedPart(names, sum_, length_bytes, level.attempt, level.has_entries)
+
+
+def listed_parts(listing: JournalListing, manifest: pb.CheckpointManifest) -> list[ListedPart]:
+    """Return the parts of a checkpoint, with the names that are listed. Raises DataLoss when one is missing."""
+    listed: list[ListedPart] = []
+    for part in parts_of(manifest):
+        names = tuple(name for name in part.names if _is_listed(listing, name, part.length_bytes))
+        if not names:
             raise DataLoss(
-                f"{checkpoint_name(manifest.slot)} is incomplete: {printable(name)} is missing", remedy=frames.RESTORE
+                f"{checkpoint_name(manifest.slot)} is incomplete: {printable(part.names[0])} is missing",
+                remedy=frames.RESTORE,
             )
-    return [listing.parts[name] for name in names]
+        listed.append(replace(part, names=names, length_bytes=listing.parts[names[0]].length_bytes))
+    return listed
 
 
-def read_part(
-    storage: ChunkStorage, item: StoredObject, manifest: pb.CheckpointManifest, index: int
-) -> pb.CheckpointPart:
-    """Read one part of a checkpoint. Raises DataLoss unless its checksum is that in the manifest."""
+def _is_listed(listing: JournalListing, name: str, length_bytes: int) -> bool:
+    item = listing.parts.get(name)
+    return item is not None and length_bytes in (0, item.length_bytes)
+
+
+def read_part(storage: ChunkStorage, part: ListedPart) -> pb.CheckpointPart:
+    """Read one part of a checkpoint, or its copy. Raises DataLoss unless its checksum is that in the manifest."""
 
     def parse(data: bytes, name: str) -> pb.CheckpointPart:
-        if crc32c(data) != manifest.part_crc32c[index]:
+        if crc32c(data) != part.crc32c:
             raise frames.damaged(name, "its checksum is not the one in the checkpoint")
         return frames.parse_part(data, name)
 
-    return read_parsed(storage, item.name, parse, item.length_bytes)
+    for name in part.names[:-1]:
+        try:
+            return read_parsed(storage, name, parse, part.length_bytes or None)
+        except (DataLoss, NotFound) as exc:
+            log.info("the copy of %s is read: %s", printable(name), exc)
+    return read_parsed(storage, part.names[-1], parse, part.length_bytes or None)
 
 
 def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Generator[pb.JournalEntry]:

@@ -81,7 +81,13 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
     if entry.store_epoch < store.store_epoch:
         return False
-    before = store.journal.published_sequence
+    _apply_changes(txn, entry)
+    return True
+
+
+def _apply_changes(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
+    """Apply the changes of an entry after those that were applied, and its epoch."""
+    before = applied(txn)
     if entry.changes and entry.first_sequence > before + 1:
         raise DataLoss(f"gap: expected change {before + 1}, found {entry.first_sequence}")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
@@ -91,7 +97,24 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         if change.sequence > before:
             _apply(txn, change)
     txn.update_store(store_epoch=entry.store_epoch)
-    return True
+
+
+def apply_part(txn: WriteTransaction, part: pb.CheckpointPart, name: str, *, has_entries: bool) -> None:
+    """Apply a part of a checkpoint: the state, or entries after it. Raises DataLoss, naming it."""
+    with naming(name):
+        require(not (part.changes if has_entries else part.entries), "a part of another level")
+        for entry in part.entries:
+            require(entry.store_epoch >= txn.store.store_epoch, "a level contains a void entry", entry.slot)
+            _apply_changes(txn, entry)
+    apply_state(txn, part.changes, name)
+
+
+def finish_state(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
+    """Set the position after the state of a checkpoint with levels; entries follow. Raises DataLoss."""
+    with naming(checkpoint_name(manifest.slot)):
+        replay_names.check_tree(txn)
+        require(manifest.levels[0].last_sequence <= untrusted.MAX_ID, "a counter overflows")
+    _move_to(txn, manifest.levels[0].last_sequence)
 
 
 def apply_state(txn: WriteTransaction, state: Iterable[pb.Change], name: str) -> None:
@@ -112,6 +135,8 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     with naming(checkpoint_name(manifest.slot)):
         untrusted.check_id(manifest.slot, "a slot")
         require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
+        if manifest.levels:
+            require(applied(txn) == manifest.last_sequence, "its levels end at another change", applied(txn))
         replay_names.check_tree(txn)
         see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)

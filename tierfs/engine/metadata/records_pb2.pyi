@@ -1028,19 +1028,41 @@ class JournalEntry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
 
 class CheckpointPart(_message.Message):
-    __slots__ = ("version", "attempt", "index", "changes")
+    __slots__ = ("version", "attempt", "index", "changes", "entries")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
     version: int
     attempt: str
     index: int
     changes: _containers.RepeatedCompositeFieldContainer[Change]
-    def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., index: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+    entries: _containers.RepeatedCompositeFieldContainer[JournalEntry]
+    def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., index: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., entries: _Optional[_Iterable[_Union[JournalEntry, _Mapping]]] = ...) -> None: ...
+
+class CheckpointLevel(_message.Message):
+    __slots__ = ("slot", "attempt", "has_entries", "last_sequence", "part_crc32c", "part_bytes", "copied", "entry_bytes")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    HAS_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PART_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    attempt: str
+    has_entries: bool
+    last_sequence: int
+    part_crc32c: _containers.RepeatedScalarFieldContainer[int]
+    part_bytes: _containers.RepeatedScalarFieldContainer[int]
+    copied: _containers.RepeatedScalarFieldContainer[bool]
+    entry_bytes: int
+    def __init__(self, slot: _Optional[int] = ..., attempt: _Optional[str] = ..., has_entries: _Optional[bool] = ..., last_sequence: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., part_bytes: _Optional[_Iterable[int]] = ..., copied: _Optional[_Iterable[bool]] = ..., entry_bytes: _Optional[int] = ...) -> None: ...
 
 class CheckpointManifest(_message.Message):
-    __slots__ = ("version", "store_id", "store_epoch", "slot", "attempt", "last_sequence", "parts", "part_crc32c", "written_ms", "next_id")
+    __slots__ = ("version", "store_id", "store_epoch", "slot", "attempt", "last_sequence", "parts", "part_crc32c", "written_ms", "next_id", "levels", "state_rows", "entry_bytes", "level_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1051,6 +1073,10 @@ class CheckpointManifest(_message.Message):
     PART_CRC32C_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    STATE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     store_id: str
     store_epoch: int
@@ -1061,7 +1087,11 @@ class CheckpointManifest(_message.Message):
     part_crc32c: _containers.RepeatedScalarFieldContainer[int]
     written_ms: int
     next_id: int
-    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ...) -> None: ...
+    levels: _containers.RepeatedCompositeFieldContainer[CheckpointLevel]
+    state_rows: int
+    entry_bytes: int
+    level_bytes: int
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[CheckpointLevel, _Mapping]]] = ..., state_rows: _Optional[int] = ..., entry_bytes: _Optional[int] = ..., level_bytes: _Optional[int] = ...) -> None: ...
 
 class PackIndex(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "attempt", "created_ms", "entries", "appended")

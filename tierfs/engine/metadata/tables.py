@@ -37,6 +37,9 @@ from tierfs.engine.metadata.records import (
 # Values are serialized Change messages; changes.py reads them.
 OUTBOX_NAME = b"outbox"
 
+# Values are the framed entries of slots after the newest checkpoint, so that the next one need not fetch them.
+PUBLISHED_NAME = b"published"
+
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _CHUNK = struct.Struct(">QBQ")
@@ -104,7 +107,7 @@ ALL_NAMES = (
 )
 
 # Added since: made in a store that lacks them, as soon as it is opened to write.
-LATER_NAMES = (APPEND_KEYS.name, FOLLOWED.name)
+LATER_NAMES = (APPEND_KEYS.name, FOLLOWED.name, PUBLISHED_NAME)
 
 
 def read_u64(key: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, NotFound
@@ -15,13 +16,12 @@ from tierfs.engine.journal.names import (
     checkpoint_slot,
     entry_slot,
     left_slot,
-    part_name,
     part_of,
     slot_name,
     standby_of,
 )
 from tierfs.engine.journal.objects import read_parsed
-from tierfs.engine.journal.reader import read_part
+from tierfs.engine.journal.reader import parts_of, read_manifest, read_part
 from tierfs.engine.metadata import frames
 from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -117,14 +117,16 @@ class JournalCheck:
     def _checkpoint(self, slot: int) -> Iterator[Finding]:
         name = checkpoint_name(slot)
         try:
-            manifest = read_parsed(self._storage, name, frames.parse_manifest)
-            if manifest.parts != len(manifest.part_crc32c):
-                yield _bad(name, f"it lists {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
-            for index in range(len(manifest.part_crc32c)):
-                name = part_name(slot, manifest.attempt, index)
-                read_part(self._storage, self._storage.stat(name), manifest, index)
+            manifest = read_manifest(self._storage, self._storage.stat(name))
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
+            return
+        for part in parts_of(manifest):
+            for name in part.names:  # a copy that is never read would be missed once it is needed
+                try:
+                    read_part(self._storage, replace(part, names=(name,), length_bytes=0))
+                except (DataLoss, NotFound) as exc:
+                    yield _bad(name, str(exc))
 
 
 def _strangers(names: list[str]) -> Iterator[Finding]:

@@ -44,9 +44,14 @@ _ANY_BYTES = 2**63
 # files, each with its requests).
 _LEAST_SMALL = 1000
 
+# Ticks between two entries of the journal, however many changes come: each is a PUT and a LIST, and with the checks of
+# the owner and of the mark these are two requests in three seconds.
+_PUBLISH_TICKS = 3
+
 # While no process commits, every so many ticks is enough for work that falls due by time alone, as deletions do. A look
 # by a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core.
 _STILL_TICKS = 5
+_STILL_PERIODS = 2
 
 # Largest error of the time that `status` shows for the oldest byte: a commit in so much time at most.
 _OLDEST_OFF_MS = 30_000
@@ -109,8 +114,7 @@ class BackgroundWriter:
         publish = {PUBLISH: self._publish, "collect": blocking(work.collect)}
         table = [
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
-            # One entry of the journal in this time, however many changes come: each is a PUT and a LIST.
-            Task(s.tick_s, publish, still_periods=_STILL_TICKS, woken=lambda: self._room_waits),
+            Task(_PUBLISH_TICKS * s.tick_s, publish, still_periods=_STILL_PERIODS, woken=lambda: self._room_waits),
             # Without publishing: a failure of that is PUBLISH's, and an upload's own check would end it here.
             Task(s.owner_check_s, {OWNER: blocking(work.publisher.verify_ownership)}),
             Task(s.tick_s, {LIFE: self._show_life}),
