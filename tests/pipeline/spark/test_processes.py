@@ -55,7 +55,7 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
             == []
         )
         assert len(plan.of(("tierfs",))) < 147
-        assert len(task.of(("tierfs",))) < 124
+        assert len(task.of(("tierfs",))) < 125
 
 
 def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
         "tierfs.app.batches.driver",
     )
     assert task.of((*OTHERS[:-2], *others)) == []
-    assert len(task.of(("tierfs",))) < 147
+    assert len(task.of(("tierfs",))) < 150
     spark_processes.run("commit", at / "uploaded", at / "end")
     with open_store(at / "store") as store, store.metadata.read() as txn:
         assert [segment.length for _, segment in select(txn, Selection(("out",)))] == [len(b"one\ntwo\n")]
