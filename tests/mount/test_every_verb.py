@@ -71,7 +71,10 @@ VERBS = {
 """The words of each; `{name}` is a segment of its own, `{path}` the same where a plain word is no path."""
 
 OTHERS = {
-    **dict.fromkeys(("pipeline scrub", "pipeline export"), "its names are found as those of `du`, and it needs Spark"),
+    **dict.fromkeys(
+        ("pipeline scrub", "pipeline export", "pipeline table"),
+        "its names are found as those of `du`, and it needs Spark",
+    ),
     **dict.fromkeys(("pipeline ingest", "pipeline rebuild"), "it needs Spark, and its names are found as `ingest`'s"),
     "restore": "names what was removed, which no mount shows",
     "inspect": "takes objects, or files",

@@ -13,7 +13,11 @@ from tests.structure.prose import MANUAL, ROOT, of_page, of_pages, of_program, s
 from tierfs import __version__
 
 SPARK = ROOT / "docs/spark-options.md"
-NO_MODULES = {"tierfs.storage": "a group of entry points", "tierfs.transform": "another"}
+NO_MODULES = {
+    "tierfs.storage": "a group of entry points",
+    "tierfs.transform": "another",
+    "tierfs.offsets": "of snapshots",
+}
 OBJECTS = ROOT / "docs/format.md"
 """Has keys of objects' user metadata, which look like modules."""
 

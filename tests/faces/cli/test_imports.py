@@ -32,7 +32,7 @@ def imported(program: str, *words: object) -> list[str]:
     ("words", "heavy", "most"),
     [
         ("--help", (*HEAVY, *COMMANDS), 21),
-        ("pipeline --help", ("pyspark", "pyarrow"), 85),
+        ("pipeline --help", ("pyspark", "pyarrow"), 87),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 82),
         ("info s", TO_LOOK, 99),  # it explains the plan
         ("ls -l", WITHOUT_BYTES, 85),

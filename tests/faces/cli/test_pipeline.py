@@ -16,7 +16,14 @@ from tests.structure.test_dependencies import declared
 from tierfs.faces.cli.main import cli
 from tierfs.pipeline.spark.jobs.session import ended_with_error
 
-JOBS = [["scrub"], ["rebuild"], ["export", "a", "--to", "t"], ["ingest", "a"], ["report", "--output", "r.html"]]
+JOBS = [
+    ["scrub"],
+    ["rebuild"],
+    ["export", "a", "--to", "t"],
+    ["table", "a", "--to", "t/"],
+    ["ingest", "a"],
+    ["report", "--output", "r.html"],
+]
 
 
 @pytest.fixture

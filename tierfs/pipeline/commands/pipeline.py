@@ -8,7 +8,7 @@ import click
 
 from tierfs.faces.cli.group import LazyGroup
 
-_JOBS = ("ingest", "scrub", "report", "export", "rebuild")
+_JOBS = ("ingest", "scrub", "report", "export", "table", "rebuild")
 _COMMANDS = {name: f"tierfs.pipeline.commands.{name}:{name}" for name in _JOBS}
 _SCRIPT = Path(__file__).parents[1] / "spark" / "jobs" / "submit.py"
 

@@ -120,7 +120,7 @@ MORE = {
     "a dry run": Case(("evict", "--dry-run"), "segment", before=COLD),
 }
 
-OF_SPARK = {"pipeline ingest", "pipeline scrub", "pipeline export", "pipeline rebuild"}
+OF_SPARK = {"pipeline ingest", "pipeline scrub", "pipeline export", "pipeline rebuild", "pipeline table"}
 """tests/pipeline/spark checks them: they count tasks."""
 
 SILENT = {

@@ -1,0 +1,209 @@
+"""Tables that follow segments: each line once, whatever is killed, and the same rows for every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.engine.ledger.message_entries import batch, in_batch
+from tests.mount.conftest import append
+from tests.pipeline.spark.reading import make_cold
+from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, objects, with_iceberg
+from tierfs.app import store as app
+from tierfs.app.setup.create import init_store
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
+from tierfs.engine.segments.ledgers import make
+from tierfs.pipeline.spark.jobs.table import TableRows, TableWanted
+from tierfs.pipeline.spark.tables import table_files
+from tierfs.pipeline.spark.tables.followed_table import RoundFiles
+from tierfs.pipeline.spark.tables.partition_fields import parse_fields
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
+
+LINES = TableWanted(("logs",))
+OBJECTS = TableWanted(("logs",), TableRows.JSON, schema="n long, at timestamp", partition_by=parse_fields(["day(at)"]))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[app.Store]:
+    init_store(tmp_path / "store")
+    with app.open_store(tmp_path / "store") as store:
+        yield store
+
+
+@pytest.fixture(params=["iceberg", "parquet"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, opened: app.Store, tmp_path: Path) -> Lake:
+    directory = tmp_path / "lake"
+    if request.param == "iceberg":
+        with_iceberg(spark, directory)
+    return Lake(spark, opened, directory, request.param == "iceberg")
+
+
+def numbers(first: int, count: int, day: int = 1) -> bytes:
+    return b"".join(b'{"n": %d, "at": "2031-01-%02dT10:00:00Z"}\n' % (n, day) for n in range(first, first + count))
+
+
+def test_each_line_is_a_row_once_and_all_readers_agree(lake: Lake, spark: SparkSession) -> None:
+    append(lake.store, "logs/web", b"one\ntwo\nhalf", seal=False)
+    append(lake.store, "logs/app", b"three\n", seal=True)
+    make_cold(lake.store, "logs/app")
+    first = lake.follow("web", LINES)
+    assert [(done.rows, done.bad) for done in first] == [(3, 0)]
+    assert lake.follow("web", LINES) == []
+    append(lake.store, "logs/web", b" line\nlast\n", seal=False)
+    append(lake.store, "logs/new", b"four\n", seal=True)
+    assert [done.rows for done in lake.follow("web", LINES)] == [3]
+    truth = lines_up_to(lake.store, lake.offset("web"), ["logs/web", "logs/app", "logs/new"])
+    assert len(truth) == 6
+    assert lines_of(lake.rows("web")) == truth
+    if lake.is_iceberg:
+        by_spark = spark.read.parquet(*lake.files("web"))
+        by_duckdb = duckdb.read_parquet(lake.files("web")).to_arrow_table().to_pylist()
+        assert lines_of(by_duckdb) == truth
+    else:
+        by_spark = spark.read.parquet(str(lake.directory / "web"))
+    assert lines_of([row.asDict() for row in by_spark.collect()]) == truth
+
+
+def test_a_kill_before_any_step_adds_nothing_twice(lake: Lake) -> None:
+    """Each run ends before its next step, and the one after it makes that step and those behind it."""
+    names = ["logs/a", "logs/b"]
+    append(lake.store, "logs/a", numbers(0, 5) + b"no json\n" + numbers(5, 2, day=2) + b'{"n": "x"}\n', seal=False)
+    steps: list[str] = []
+    at = 0
+
+    def kill(step: str) -> None:
+        steps.append(step)
+        if len(steps) > at:
+            raise Killed(step)
+
+    for at in range(12):
+        steps.clear()
+        append(lake.store, names[at % 2], numbers(100 * at + 10, 2, day=3) + b"%d\n" % at, seal=False)
+        with suppress(Killed):
+            lake.follow("objects", OBJECTS, kill)
+        if lake.table("objects").head().exists:
+            good, _ = objects(lines_up_to(lake.store, lake.offset("objects"), names))
+            assert sorted((row["_segment"], row["_offset"], row["n"]) for row in lake.rows("objects")) == good
+            _, bad = objects(lines_up_to(lake.store, lake.offset("objects_bad"), names))
+            assert sorted((row["segment"], row["offset"], row["line"]) for row in lake.rows("objects_bad")) == bad
+    lake.follow("objects", OBJECTS)
+    good, bad = objects(lines_up_to(lake.store, lake.offset("objects"), names))
+    assert lake.offset("objects") == lake.offset("objects_bad")
+    assert len(good) == 7 + 24
+    assert len(bad) == 2 + 12
+    assert sorted((row["_segment"], row["_offset"], row["n"]) for row in lake.rows("objects")) == good
+    reasons = {row["line"]: row["reason"] for row in lake.rows("objects_bad")}
+    assert sorted(reasons) == sorted(line for _, _, line in bad)
+    assert reasons["no json"] == "not JSON"
+    assert reasons['{"n": "x"}'] == "n is no bigint"
+    assert reasons["0"] == "not a JSON object"
+
+
+def test_a_kill_while_files_are_moved(
+    spark: SparkSession, opened: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a directory are moved one by one: a killed run leaves some, and the next one moves them."""
+    lake = Lake(spark, opened, tmp_path / "lake", is_iceberg=False)
+    for name in "abc":
+        append(opened, f"logs/{name}", numbers(0, 2, day=ord(name) - 96), seal=False)
+    left = 0
+    moved = table_files.HadoopFiles.move
+    removed = table_files.HadoopFiles.remove
+
+    def counted(do: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise Killed(str(do))
+
+    def move(files: table_files.HadoopFiles, source: str, goal: str) -> None:
+        counted(goal)
+        moved(files, source, goal)
+
+    def remove(files: table_files.HadoopFiles, path: str) -> None:
+        counted(path)
+        removed(files, path)
+
+    monkeypatch.setattr(table_files.HadoopFiles, "move", move)
+    monkeypatch.setattr(table_files.HadoopFiles, "remove", remove)
+    for kill_at in range(1, 12):
+        left = kill_at
+        try:
+            lake.follow("objects", OBJECTS)
+        except Killed:
+            continue
+        append(opened, "logs/a", numbers(kill_at * 10, 1), seal=False)
+    left = 0
+    lake.follow("objects", OBJECTS)
+    names = [f"logs/{name}" for name in "abc"]
+    good, bad = objects(lines_up_to(opened, lake.offset("objects"), names))
+    assert bad == []
+    assert sorted((row["_segment"], row["_offset"], row["n"]) for row in lake.rows("objects")) == good
+    assert not list((tmp_path / "lake/objects/_tierfs").glob("staged-*"))
+
+
+def test_of_two_runs_one_adds_nothing(lake: Lake) -> None:
+    append(lake.store, "logs/web", b"one\n", seal=False)
+    lake.follow("web", LINES)
+    first, second = lake.table("web"), lake.table("web")
+    head, late = first.head(), second.head()
+    with first.held(), pytest.raises(Conflict, match="another run follows"), second.held():
+        pass
+    append(lake.store, "logs/web", b"two\n", seal=False)
+    lake.follow("web", LINES)
+    assert late == head
+    assert late.offset is not None
+    again = RoundFiles([], late.offset, 0, second.staging())
+    with pytest.raises(Conflict, match="another run added rows"):
+        second.commit(late, again)
+    assert lines_of(lake.rows("web")) == [("logs/web", 0, "one"), ("logs/web", 4, "two")]
+
+
+def test_fields_that_are_new_become_columns(lake: Lake) -> None:
+    evolving = TableWanted(("logs",), TableRows.JSON, evolves=True)
+    append(lake.store, "logs/web", b'{"n": 1}\n', seal=False)
+    lake.follow("objects", evolving)
+    append(lake.store, "logs/web", b'{"n": 2, "host": {"name": "a"}}\n{"n": "text"}\n', seal=False)
+    assert [(done.rows, done.bad) for done in lake.follow("objects", evolving)] == [(1, 1)]
+    found = sorted((row["n"], (row["host"] or {}).get("name")) for row in lake.rows("objects"))
+    assert found == [(1, None), (2, "a")]
+    assert [row["line"] for row in lake.rows("objects_bad")] == ['{"n": "text"}']
+
+
+def test_a_table_keeps_its_recipe_and_notices_lost_bytes(lake: Lake, expected_warnings: list[str]) -> None:
+    append(lake.store, "logs/web", b"one\n" * 10, seal=False)
+    lake.follow("web", LINES)
+    with pytest.raises(InvalidRequest, match="reads lines of logs"):
+        lake.follow("web", TableWanted(("logs/web",)))
+    with pytest.raises(InvalidRequest, match="further columns"):
+        lake.follow("web", TableWanted(("logs",), columns=(("size", "length(value)"),)))
+    append(lake.store, "logs/web", b"two\n" * 10, seal=False)
+    lake.store.engine.truncate("logs/web", 60, cold_due_ms=0)
+    with pytest.raises(DataLoss):
+        lake.follow("web", LINES)
+    expected_warnings.append("now starts at 60, but was read up to 40")
+    lost = TableWanted(("logs",), skips_lost=True)
+    assert [done.rows for done in lake.follow("web", lost)] == [5]
+    assert len(lake.rows("web")) == 15
+
+
+def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
+    wanted = TableWanted(("topic",), TableRows.MESSAGES, partition_by=parse_fields(["ledger_id"]))
+    with lake.store.metadata.write() as txn:
+        name = make(txn, "topic")
+    for number in range(2):
+        writer = lake.store.engine.open_ledger(name)
+        writer.append_entries([batch(in_batch(b"%d.0" % number), in_batch(b"%d.1" % number))])
+        lake.store.engine.close_writer(writer)
+        assert [done.rows for done in lake.follow("messages", wanted)] == [2]
+    rows = lake.rows("messages")
+    assert sorted((row["entry_id"], row["batch_index"], row["payload"]) for row in rows) == [
+        (number, index, b"%d.%d" % (number, index)) for number in range(2) for index in range(2)
+    ]
+    assert {row["segment"] for row in rows} == {name}

@@ -1,0 +1,159 @@
+"""Define tierfs pipeline table: a table that follows segments, once or for as long as it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.base.words.errors import InvalidRequest
+from tierfs.faces.cli import output
+from tierfs.faces.cli.group import command
+from tierfs.faces.cli.parameter_types import Duration, Size
+from tierfs.faces.cli.paths import paths_argument
+from tierfs.faces.cli.session import Session
+from tierfs.pipeline.commands.job import Job, job_options
+
+if TYPE_CHECKING:
+    from tierfs.pipeline.spark.jobs.session import JobSession
+    from tierfs.pipeline.spark.jobs.table import RoundSums, TableJob
+    from tierfs.pipeline.spark.tables.followed_table import FollowedTable
+
+_BAD = "_bad"
+
+
+@command("table")
+@paths_argument(metavar="PATHS...")
+@click.option(
+    "--to", "target", required=True, metavar="TABLE", help="CATALOG.NAMESPACE.TABLE of Iceberg, or a directory or URL."
+)
+@click.option(
+    "--type",
+    "row_type",
+    type=click.Choice(("lines", "json", "messages", "entries")),
+    default="lines",
+    show_default=True,
+    help="Content of a row.",
+)
+@click.option("--schema", metavar="DDL", help="With --type json: columns  [default: as in the first round].")
+@click.option("--evolve", is_flag=True, help="With --type json: add columns for new fields.")
+@click.option("--column", "columns", metavar="NAME=SQL", multiple=True, help="Add a column; repeatable.")
+@click.option(
+    "--partition-by", metavar="FIELD,FIELD", default="", help="Columns, or day(COL), hour(COL), month(COL), year(COL)."
+)
+@click.option("--recursive", is_flag=True, help="Follow all segments below PATHs.")
+@click.option("--every", "every_s", type=Duration(), metavar="TIME", help="Do not end: look for new bytes so often.")
+@click.option("--round-bytes", type=Size(), metavar="SIZE", help="Commit after so many bytes  [default: all].")
+@click.option("--skip-lost", is_flag=True, help="Continue if bytes are gone that were not read yet.")
+@click.option("--warehouse", metavar="PATH", help="Directory or URL of a catalog of files for Iceberg.")
+@job_options
+def table(
+    session: Session,
+    paths: Sequence[str],
+    target: str,
+    row_type: str,
+    schema: str | None,
+    evolve: bool,
+    columns: Sequence[str],
+    partition_by: str,
+    recursive: bool,
+    every_s: float | None,
+    round_bytes: int | None,
+    skip_lost: bool,
+    warehouse: str | None,
+    job: Job,
+) -> None:
+    """Add the rows of segments to a table, each once, from where the table ends.
+
+    Segments in PATHs become rows of an Iceberg table, or of Parquet files in a directory. The table has the offset up
+    to which it has the rows, so run the same command again at any time, also after a kill. With --every it goes on.
+
+    With --type json, each line is a row. Other lines are in a second table, TABLE_bad, with the reason.
+    """
+    if row_type != "json" and (schema is not None or evolve):
+        raise click.UsageError("--schema and --evolve need --type json")
+    job = replace(job, settings=[*_catalog(target, warehouse), *job.settings])
+    with job.running(session, "table") as (spark, store, show):
+        from tierfs.pipeline.spark.jobs.table import TableJob, TableRows, TableWanted
+        from tierfs.pipeline.spark.tables.partition_fields import parse_fields
+
+        names = tuple(name for path in paths for name in store.names_of(path))
+        what = TableWanted(
+            names,
+            TableRows(row_type),
+            schema,
+            evolve,
+            tuple(_column(text) for text in columns),
+            parse_fields(partition_by.split(",")),
+            recursive,
+            round_bytes,
+            skip_lost,
+        )
+        bad = _open(spark, target.rstrip("/") + _BAD) if row_type == "json" else None
+        with TableJob(spark, store, what, _open(spark, target), bad, show=show) as follower:
+            sums = _run(session, follower, every_s)
+    session.result({"table": target, **sums}, f"{target}: {_told(sums)}")
+
+
+def _run(session: Session, follower: TableJob, every_s: float | None) -> dict[str, int]:
+    """Run rounds until nothing is left, or for ever; return their sums."""
+    if every_s is None:
+        follower.freeze()
+    sums = dict.fromkeys(("rounds", "rows", "bad", "bytes", "files"), 0)
+    while True:
+        done = follower.round()
+        if done is not None:
+            for name, value in _numbers(done).items():
+                sums[name] += value
+            if every_s is not None:
+                session.result(_numbers(done), _told(_numbers(done)))
+        elif every_s is None:
+            return sums
+        else:
+            time.sleep(every_s)
+
+
+def _numbers(done: RoundSums) -> dict[str, int]:
+    return {"rounds": 1, "rows": done.rows, "bad": done.bad, "bytes": done.bytes, "files": done.files}
+
+
+def _told(sums: Mapping[str, Any]) -> str:
+    if not sums["rounds"]:
+        return "no new rows"
+    bad = f", {output.count(sums['bad'], 'bad line')}" if sums["bad"] else ""
+    rounds = f" in {output.count(sums['rounds'], 'round')}" if sums["rounds"] > 1 else ""
+    return f"added {output.count(sums['rows'], 'row')} of {output.size(sums['bytes'])}{bad}{rounds}"
+
+
+def _open(spark: JobSession, target: str) -> FollowedTable:
+    if "/" in target:
+        from tierfs.pipeline.spark.tables.parquet_table import ParquetTable
+
+        return ParquetTable(spark, target)
+    from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
+
+    return IcebergTable(spark, target)
+
+
+def _catalog(target: str, warehouse: str | None) -> list[str]:
+    """Return the settings of a catalog of files."""
+    if warehouse is None:
+        return []
+    if "/" in target:
+        raise InvalidRequest("--warehouse is for tables of Iceberg", remedy="write --to CATALOG.NAMESPACE.TABLE")
+    prefix = f"spark.sql.catalog.{target.partition('.')[0]}"
+    return [
+        f"{prefix}=org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type=hadoop",
+        f"{prefix}.warehouse={warehouse}",
+    ]
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, equals, expression = text.partition("=")
+    if not (name and equals and expression):
+        raise InvalidRequest(f"invalid --column {text}", remedy="write NAME=EXPRESSION, as in SQL")
+    return name, expression

@@ -1,0 +1,111 @@
+"""Columns of Spark as Iceberg's schema has them in JSON, and back. Pure but for the types of Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tierfs.base.words.errors import InvalidRequest
+
+_PLAIN: Mapping[type[DataType], str] = {
+    StringType: "string",
+    LongType: "long",
+    IntegerType: "int",
+    ShortType: "int",
+    ByteType: "int",
+    DoubleType: "double",
+    FloatType: "float",
+    BooleanType: "boolean",
+    BinaryType: "binary",
+    DateType: "date",
+    TimestampType: "timestamptz",
+    TimestampNTZType: "timestamp",
+}
+_SPARK: Mapping[str, DataType] = {
+    "string": StringType(),
+    "uuid": StringType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "double": DoubleType(),
+    "float": FloatType(),
+    "boolean": BooleanType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamptz": TimestampType(),
+    "timestamp": TimestampNTZType(),
+}
+
+
+def to_iceberg(schema: StructType) -> dict[str, Any]:
+    """Return a schema with new ids. Raises InvalidRequest for a type that Iceberg does not have."""
+    numbers = itertools.count(1)
+    return {"schema-id": 0, **_struct(schema, lambda: next(numbers))}
+
+
+def _struct(kind: StructType, new_id: Callable[[], int]) -> dict[str, Any]:
+    fields = [{"id": new_id(), "name": each.name, "required": False} for each in kind.fields]
+    for field, each in zip(fields, kind.fields, strict=True):
+        field["type"] = _type(each.dataType, new_id)
+    return {"type": "struct", "fields": fields}
+
+
+def _type(kind: DataType, new_id: Callable[[], int]) -> Any:
+    if isinstance(kind, StructType):
+        return _struct(kind, new_id)
+    if isinstance(kind, ArrayType):
+        number = new_id()
+        element = _type(kind.elementType, new_id)
+        return {"type": "list", "element-id": number, "element-required": False, "element": element}
+    if isinstance(kind, MapType):
+        key, value = new_id(), new_id()
+        of_key = {"key-id": key, "key": _type(kind.keyType, new_id)}
+        of_value = {"value-id": value, "value-required": False, "value": _type(kind.valueType, new_id)}
+        return {"type": "map", **of_key, **of_value}
+    if isinstance(kind, DecimalType):
+        return f"decimal({kind.precision}, {kind.scale})"
+    text = _PLAIN.get(type(kind))
+    if text is None:
+        raise InvalidRequest(f"Iceberg has no type for {kind.simpleString()}", remedy="cast it: --schema, --column")
+    return text
+
+
+def to_spark(schema: Mapping[str, Any]) -> StructType:
+    """Return the columns of a schema of Iceberg. Raises InvalidRequest for a type that tierfs does not write."""
+    return StructType([StructField(each["name"], _of(each["type"]), not each["required"]) for each in schema["fields"]])
+
+
+def _of(kind: Any) -> DataType:
+    if isinstance(kind, str):
+        if kind.startswith("decimal("):
+            precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+            return DecimalType(int(precision), int(scale))
+        if kind not in _SPARK:
+            raise InvalidRequest(f"the table has a column of type {kind}, which tierfs does not write")
+        return _SPARK[kind]
+    if kind["type"] == "struct":
+        return to_spark(kind)
+    if kind["type"] == "list":
+        return ArrayType(_of(kind["element"]))
+    return MapType(_of(kind["key"]), _of(kind["value"]))
