@@ -6,6 +6,7 @@ Costs no request, unless the objects are listed to see their storage classes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +17,10 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import no_cold_tier
 from tierfs.base.words.stored_size import StoredSize
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.sums import recount
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering import quota
 
 DEFAULT_CLASS = "STANDARD"
@@ -55,7 +59,9 @@ def facts_of(store: Store, *, replicas: int, lists: bool, report: OnProgress) ->
     with store.metadata.read() as txn:
         totals = txn.sums or recount(txn.scan_raw)
         use = quota.use_of(txn, totals)
-    classes, listed = _classes(store, use.bytes, lists=lists, report=report)
+    with store.metadata.read() as txn:
+        archived = _archived(txn) if totals.archived_objects and not lists else {}
+    classes, listed = _classes(store, use.bytes, archived, lists=lists, report=report)
     days = read_days(store.paths.requests)
     calls, measured_days = _month(days, store.clock.now_ms())
     requests = costs.requests_of({verb: (row.number, row.bytes) for verb, row in calls.items()})
@@ -72,20 +78,35 @@ def facts_of(store: Store, *, replicas: int, lists: bool, report: OnProgress) ->
     return CostFacts(amounts, measured_days, listed, use.garbage_bytes)
 
 
-def _classes(store: Store, cold_bytes: int, *, lists: bool, report: OnProgress) -> tuple[dict[str, int], int | None]:
+def _archived(txn: ReadTransaction) -> dict[str, int]:
+    """Return the stored bytes of archived objects by storage class; one pass over all objects."""
+    classes = Counter[str]()
+    for _, row in messages(txn, OBJECTS):
+        if row is not None and row.archive_class:
+            classes[row.archive_class] += row.stored_length or row.length
+    return dict(classes)
+
+
+def _classes(
+    store: Store, cold_bytes: int, archived: Mapping[str, int], *, lists: bool, report: OnProgress
+) -> tuple[dict[str, int], int | None]:
     """Return the bytes in the cold tier by storage class, and the number of objects that were listed."""
     location = store.cold_location
     if not lists:
         configured = store.settings.cold.storage_class or DEFAULT_CLASS
-        return ({configured: cold_bytes} if location is not None else {}), None
+        if location is None:
+            return {}, None
+        classes = Counter(archived)
+        classes[configured] += max(0, cold_bytes - sum(archived.values()))
+        return dict(classes), None
     if location is None:
         raise no_cold_tier("a list of objects")
-    classes, listed, meter = Counter[str](), 0, Meter(report, noun="object")
+    seen, listed, meter = Counter[str](), 0, Meter(report, noun="object")
     for stored in store.storage_of(location.id).list(""):
-        classes[stored.storage_class or DEFAULT_CLASS] += stored.length_bytes
+        seen[stored.storage_class or DEFAULT_CLASS] += stored.length_bytes
         listed += 1
         meter(stored.length_bytes, stored.name, 1)
-    return dict(classes), listed
+    return dict(seen), listed
 
 
 def _month(days: DailyCalls, now_ms: int) -> tuple[dict[str, Calls], float]:

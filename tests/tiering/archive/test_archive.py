@@ -11,7 +11,15 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.reality.reference import reference
 from tests.tiering.archive.archiving import ARCHIVED, LARGE, SMALL, ArchivedStore
+from tierfs.app.store import open_store
+from tierfs.engine.chunkstore.protocol import StoredObject
+from tierfs.engine.chunkstore.wrappers import Wrapped
+from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import ARCHIVED_VERSION, RECORD_VERSION
+from tierfs.tiering.archive.command import met_in
+from tierfs.tiering.archive.due import ArchiveTarget, DueObjects, Movable
+from tierfs.tiering.archive.move import ArchiveMove
+from tierfs.tiering.objects import ChunksMoved, abandon_all
 
 DATA = {"a/large": reference(0, LARGE), "a/small": reference(1, SMALL), "a/other": reference(2, SMALL)}
 
@@ -143,3 +151,25 @@ def test_joining_leaves_the_archive_alone(store: ArchivedStore) -> None:
     store.run("config", "a", "compression=zstd")
     assert store.run("consolidate", "--compress", "--json").json["objects_after"] == 0
     assert store.records() == before
+
+
+def test_a_copy_whose_intent_is_gone_is_not_linked(store: ArchivedStore) -> None:
+    """Another holder took it for that of a dead process, and deletes it."""
+    with open_store(store.path) as opened:
+        work, metadata = opened.cold_work(), opened.metadata
+
+        class Abandoning(Wrapped):
+            def stat(self, name: str) -> StoredObject:
+                abandon_all(metadata)
+                return super().stat(name)
+
+        with metadata.read() as txn:
+            segment, published = directories.segment_by_name(txn, "a/large"), txn.store.journal.published_sequence
+        due = DueObjects(Movable(work.cold.location_id, published), asked=True)
+        target = ArchiveTarget("STANDARD_IA", opened.clock.now_ms())
+        (action,) = met_in(metadata, due, segment.id, "a/large", target)
+        move = ArchiveMove(metadata, work.cold, lambda name: Abandoning(work.in_class(name)), grace_ms=0)
+        with pytest.raises(ChunksMoved):
+            move.run(action)
+    assert {record.archive_class for record in store.records()} == {""}
+    require_data(store)

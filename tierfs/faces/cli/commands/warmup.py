@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
@@ -15,7 +17,8 @@ from tierfs.faces.cli.session import Session
 
 @command("warmup")
 @paths_argument(metavar="PATH...")
-def warmup(session: Session, paths: tuple[str, ...]) -> None:
+@click.option("--wait", is_flag=True, help="Wait for archived objects that tierfs thaw has requested back.")
+def warmup(session: Session, paths: tuple[str, ...], wait: bool) -> None:
     """Fill the disk cache with the cold bytes at or below each PATH.
 
     If a mount has the cache, the mount fills it; otherwise this process does.
@@ -32,6 +35,12 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
             show(progress)
 
         names = [name for path in paths for name in store.names_of(path)]
+        if wait:
+            from tierfs.app.thaw import Thawing
+
+            thawing = Thawing(store, names, show)
+            thawing.look()
+            thawing.wait()
         try:
             done = warm_up(store, names, report)
         except (TierfsError, KeyboardInterrupt) as exc:

@@ -16,7 +16,7 @@ from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import map_os_errors
-from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
+from tierfs.base.words.errors import Archived, DataLoss, NotFound, Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, Tier
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.verified import VerifiedReader, own_sum
@@ -53,6 +53,8 @@ class Checked:
     """Of the piece's bytes, if none is bad."""
     fault: Fault = Fault.DAMAGED
     """Of the bad bytes."""
+    is_archived: bool = False
+    """Whether they are not accessible because they have to be restored first."""
 
     @property
     def away(self) -> bool:
@@ -81,6 +83,8 @@ class CopyReader:
                 blocks = list(grid.bad_blocks(view, grid.range.start))
             else:
                 blocks = self._reader.bad_blocks(placed.object, grid, view)
+        except Archived as exc:  # nothing is known of the bytes until they are thawed
+            return Checked(piece, (piece.range,), str(exc), fault=Fault.AWAY, is_archived=True)
         except (NotFound, Unavailable) as exc:
             why = self._away(placed)
             if why is None and isinstance(exc, Unavailable):

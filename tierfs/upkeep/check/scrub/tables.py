@@ -14,7 +14,7 @@ from typing import Any
 
 from tierfs.base.bytes.checksum import twice
 from tierfs.base.bytes.parallel import Pool
-from tierfs.base.words.errors import DataLoss, NotFound
+from tierfs.base.words.errors import Archived, DataLoss, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import PayloadEncoding, Tier
 from tierfs.engine.frames.frame_map import FrameMap
@@ -102,7 +102,7 @@ class ObjectTables:
     def _defect(self, record: ObjectRecord) -> str | None:
         try:
             return twice(lambda: self._compare(record))
-        except NotFound:
+        except (NotFound, Archived):  # of the second, the check of its bytes says that it is not read
             return None
         except DataLoss as exc:
             return str(exc) if self._has_its_length(record) else None

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import combine
 from tierfs.base.bytes.progress import Meter
-from tierfs.base.words.errors import DataLoss
+from tierfs.base.words import units
+from tierfs.base.words.errors import DataLoss, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ByteRange, ChunkState, SegmentId, Tier
 from tierfs.engine.metadata import chain_edits, tables
@@ -220,12 +221,18 @@ class DeepCheck:
         self.bytes = 0
 
     def run(self) -> Iterator[Finding]:
-        """Yield every bad range, except extents already recorded as lost, and every damaged table of an object."""
+        """Yield every bad range, except extents already recorded as lost, and every damaged table of an object.
+
+        Raises Unavailable at the end for bytes that are in the archive and were not read.
+        """
         with self._metadata.read() as txn:
             ids = array("Q", (tables.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
         segments = self._meter.each(map(SegmentId, ids), self._name)
         doubtful: set[int] = set()
+        archived_bytes = 0
         for checked in self._scrubber.run(piece for segment_id in segments for piece in self._pieces(segment_id)):
+            if checked.is_archived:
+                archived_bytes += checked.piece.range.length_bytes
             if checked.piece.placed is None or checked.piece.placed.chunk.lost or checked.away:
                 continue
             size_bytes = checked.piece.range.length_bytes
@@ -238,6 +245,11 @@ class DeepCheck:
             yield from self._findings(checked)
         yield from self._unreadable
         yield from ObjectTables(self._metadata, self._scrubber, doubtful).findings()
+        if archived_bytes:
+            raise Unavailable(
+                f"{units.size(archived_bytes)} are in the archive and were not read",
+                remedy="run: tierfs thaw PATH --wait",
+            )
 
     def _pieces(self, segment_id: SegmentId) -> Iterator[ScrubPiece]:
         try:
