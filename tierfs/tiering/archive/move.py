@@ -136,12 +136,14 @@ class MoveRecipe(objects.Recipe[MovedObject]):
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
         record, name = self._action.object, description.name
+        # Extra metadata, that a caller gave to the offload, go with the object.
+        metadata = {**self._cold.storage.stat(record.name).metadata, **description.metadata}
         if self._uploads or not self._is_worth_a_copy(record):
             source = StoredSource(self._cold.storage, StoredObject(record.name, record.stored_bytes, record.etag))
-            storage.put(name, source, metadata=description.metadata)
+            storage.put(name, source, metadata=metadata)
             self._is_proved, self._client_bytes = True, record.stored_bytes
         else:
-            self._copy(storage, name, description.metadata)
+            self._copy(storage, name, metadata)
         stored = storage.stat(name)
         self._require_class(stored)
         return stored
