@@ -27,6 +27,7 @@ from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench
 from tests.benchmarks.files.many_small import bench_many_small
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.files.tiny_objects import bench_tiny
+from tests.benchmarks.journal_day import bench_journal_day
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client
@@ -209,6 +210,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "hdfs": lambda run: bench_hdfs(run.repetitions),
     "hdfs-consolidate": lambda run: bench_hdfs_consolidate(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
+    "journal-day": lambda run: bench_journal_day(run.own("journal-day")),
     "everyday": lambda run: "\n".join(bench_everyday(run.own("everyday") / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.own("one-directory") / "store", run.repetitions)),
     "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
