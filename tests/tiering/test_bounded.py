@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
@@ -22,6 +23,7 @@ MOST_BYTES_EACH = 150
 """For each segment more. A name and an id take 150, with the record 1,500."""
 
 VERBS: dict[str, Callable[[ColdWork], object]] = {
+    "orphans": lambda work: work.orphans(grace_s=0),
     "offload": lambda work: work.offload("", quiet),
     "evict, dry": lambda work: work.evict("", force=False, dry_run=True, report=quiet),
     "evict": lambda work: work.evict("", force=False, dry_run=False, report=quiet),
@@ -40,6 +42,7 @@ def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         "tiering.evict.MOST_SEGMENTS",
         "tiering.evict._BATCH_CHUNKS",
         "tiering.garbage.collect._BATCH_ROWS",
+        "tiering.garbage.orphans._LOOKED_AT_TOGETHER",
     ):
         monkeypatch.setattr(f"tierfs.{limit}", 20)
     monkeypatch.setattr("tierfs.engine.journal.publish._ENTRY_BYTES", 10_000)
@@ -50,6 +53,8 @@ def fill(store: TestStore, count: int) -> None:
         for first in range(0, count, 250):
             names = [f"d{number // 1000}/a-name-of-some-length-{number:06}" for number in range(first, first + 250)]
             bulk.create([WholeSegment(name, bytearray(b"ab"), IngestedFile()) for name in names], seal=True)
+    for name in store.files.names():
+        os.utime(store.files.root / name, (0, 0))  # the clock of the tests stands in the past of the disk's
 
 
 def peak(work: Callable[[], object]) -> int:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,9 @@ from tierfs.app.repair_tools import tools
 from tierfs.app.store import Store, open_store
 from tierfs.base.bytes.progress import Meter, OnProgress, Progress, doing
 from tierfs.base.system.store_paths import StorePaths, require_trusted
+from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Unavailable
-from tierfs.base.words.types import Tier
+from tierfs.base.words.types import ByteRange, SegmentId, Tier
 from tierfs.engine.metadata import directories
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.tiering.garbage.strays import MetadataMark
@@ -263,11 +265,23 @@ def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change nothing (a
     replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
+    ids, total = array("Q"), 0
     with store.metadata.read() as txn:
         listed = Meter(show, noun="listed segment")
-        segments = list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
+        for _, segment in listed.each(directories.segments_at(txn, path), lambda named: named[0]):
+            ids.append(segment.id)
+            total += segment.local.bytes + segment.cold.bytes
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
-    total = sum(segment.local.bytes + segment.cold.bytes for _, segment in segments)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
-    verifier = Verifier(store.metadata, scrubber, Meter(show, total, len(segments)), marks=marks)
-    yield from verifier.run((name, segment.id, segment.range) for name, segment in segments)
+    verifier = Verifier(store.metadata, scrubber, Meter(show, total, len(ids)), marks=marks)
+    yield from verifier.run(_present(store, map(SegmentId, ids)))
+
+
+def _present(store: Store, segment_ids: Iterable[SegmentId]) -> Iterator[tuple[str, SegmentId, ByteRange]]:
+    """Yield name, id and readable range of those segments that have not been removed meanwhile."""
+    for segment_id in segment_ids:
+        with store.metadata.read() as txn:
+            segment = directories.segment(txn, segment_id)
+            name = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        if segment is not None and not names.is_removed(name):
+            yield name, segment.id, segment.range

@@ -92,6 +92,7 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
         rebuilding = Rebuilding(metadata, cold, IN_MEMORY, quiet)
         made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
+        found.close()
         rebuilding.own()
         with metadata.read() as txn:
             check_store(txn)

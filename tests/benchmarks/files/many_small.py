@@ -23,7 +23,7 @@ COUNTS = (20_000, 60_000)
 FILE_BYTES = 340
 FILES_PER_DIRECTORY = 1000
 MIB = 1 << 20
-VERBS = (("ls", "-R"), ("offload", "/"), ("consolidate", "/"), ("evict", "/"))
+VERBS = (("ls", "-R"), ("offload", "/"), ("check",), ("gc",), ("consolidate", "/"), ("evict", "/"), ("offload", "/"))
 
 _POLL_S = 0.02
 _APPEND_EVERY_S = 0.005

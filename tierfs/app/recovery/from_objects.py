@@ -9,27 +9,31 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from tierfs.app.found_objects import LeftOver
 from tierfs.app.recovery import inventory, ledgers
+from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.inventory import Group, Inventory
 from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.app.recovery.rebuild_segment import PackIds, make_segment
+from tierfs.app.recovery.records_file import RecordsFile
 from tierfs.app.recovery.recover import reached, require_not_left
-from tierfs.app.recovery.verified_cover import Packs, verified_cover
+from tierfs.app.recovery.verified_cover import Packs, SumsByLabel, verified_cover
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
+from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, SegmentId
+from tierfs.base.words.types import MIB, ROOT_DIRECTORY, ByteRange, SegmentId
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import epochs, reader, replay
@@ -44,12 +48,16 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 
-_INVENTORY_NAME = "objects.jsonl"
+_INVENTORY_NAME = "objects"
 
 # Epochs that are skipped, for owners in a row that left neither an entry nor an object (a guess).
 _UNSEEN_OWNERS = 16
 
 _BATCHES_PER_COMMIT = 1000
+
+# Segments that share a commit, as each costs a sync of the disk; and bytes, whose checksums (0.5 MiB) wait in memory.
+SEGMENTS_PER_COMMIT = 500
+_BYTES_PER_COMMIT = 16 * 1024 * MIB
 
 _CHANGED = (
     "objects were written or deleted while they were read: another host used the bucket, and can now only read it; "
@@ -85,11 +93,28 @@ class FromObjectsReport:
     cold_url: str
     objects: int
     bytes: int
-    rebuilt: tuple[RebuiltStore, ...]
+    rebuilt: Collection[RebuiltStore]
     left: tuple[LeftOver, ...]
     unproven: tuple[str, ...] = ()
     """Objects that were linked without a known CRC32C to compare them with."""
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    """A segment whose objects were read, to be linked."""
+
+    segment_id: SegmentId
+    path: str
+    cover: ObjectCover
+    sums: SumsByLabel
+    suffix: bool
+    """Its name belongs to another segment."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are linked."""
+        return sum(chosen.length_bytes for chosen in self.cover.chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +148,18 @@ def recover_from_objects(
             require_not_left(storage, listing)
         if listing.last_slot:
             confirm(_ignored(listing))
-        listed = inventory.take(storage, paths.root / _INVENTORY_NAME, report)
-        offloaded = ledgers.find(storage, listed.store_id, listed.left)
-        past = _past(storage, listing, listed, offloaded)
-        with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
-            rebuilding = Rebuilding(metadata, storage, place, report)
-            rebuilt = [*rebuilding.rebuild(listed, past), *rebuilding.rebuild_ledgers(listed, offloaded)]
-            listed.path.unlink()
-            store_directory.create_files(paths)
-            store_directory.prepare_settings(paths)
-            epoch = rebuilding.own(report)
+        rebuilt = RecordsFile(paths.root, _rebuilt_store)
+        with closing(inventory.take(storage, paths.root / _INVENTORY_NAME, report)) as listed:
+            offloaded = ledgers.find(storage, listed.store_id, listed.left)
+            past = _past(storage, listing, listed, offloaded)
+            with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
+                rebuilding = Rebuilding(metadata, storage, place, report)
+                for made in chain(rebuilding.rebuild(listed, past), rebuilding.rebuild_ledgers(listed, offloaded)):
+                    rebuilt.add(made)
+                listed.close()
+                store_directory.create_files(paths)
+                store_directory.prepare_settings(paths)
+                epoch = rebuilding.own(report)
         store_directory.write_settings(paths)
         if takes_left:
             end_moving(storage)
@@ -145,7 +172,7 @@ def recover_from_objects(
         cold_url=place.record.url,
         objects=rebuilding.objects,
         bytes=sum(made.length - made.start_offset - _bytes(made.lost) for made in rebuilt),
-        rebuilt=tuple(rebuilt),
+        rebuilt=rebuilt,
         left=tuple(listed.left),
         unproven=tuple(listed.unproven),
         warnings=(*changed, *warnings_of(paths, place)),
@@ -184,14 +211,17 @@ class Rebuilding:
         """Number of linked objects; a pack counts once for all its segments."""
         return self._unshared + len(self._pack_ids)
 
-    def rebuild(self, listed: Inventory, past: _Past) -> list[RebuiltStore]:
-        """Link every segment, on this disk alone, without a change in the bucket."""
+    def rebuild(self, listed: Inventory, past: _Past) -> Iterator[RebuiltStore]:
+        """Link every segment, on this disk alone, without a change in the bucket; yield it once it is linked."""
         self._begin(listed, past)
         self._meter.total_items = listed.segments
-        rebuilt = [made for group in listed.groups() if (made := self._segment(listed, group)) is not None]
+        covered = (self._covered(listed, group) for group in listed.groups())
+        for some in ranges.groups(covered, lambda each: each.bytes, _BYTES_PER_COMMIT, SEGMENTS_PER_COMMIT):
+            with self._unpublished() as txn:
+                rebuilt = [made for each in some if (made := self._segment(txn, listed, each)) is not None]
+            yield from rebuilt
         self._batches(listed)
         listed.left += listed.foreign()
-        return rebuilt
 
     def rebuild_ledgers(self, listed: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
         """Link every ledger, as `rebuild`."""
@@ -249,26 +279,32 @@ class Rebuilding:
             for sequence in range(first, txn.store.next_outbox):
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
 
-    def _segment(self, listed: Inventory, group: Group) -> RebuiltStore | None:
+    def _covered(self, listed: Inventory, group: Group) -> _Covered:
+        """Read the objects of a segment, and choose those to link."""
         cover, sums, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
         self._meter(0, group.path, 1)
         listed.left += damaged
         listed.left += [
             LeftOver(omitted.label, "a newer or larger object contains its bytes") for omitted in cover.left
         ]
+        listed.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
+        return _Covered(group.segment_id, group.path, cover, sums, suffix=not listed.has_name(group))
+
+    def _segment(self, txn: WriteTransaction, listed: Inventory, covered: _Covered) -> RebuiltStore | None:
+        """Link a segment; return None where no object of it is good, or its name cannot be had."""
+        cover = covered.cover
         if not cover.chosen:
             return None
-        listed.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
         try:
-            with self._unpublished() as txn:
-                segment_id = _free_id(txn, group.segment_id)
-                suffix = not listed.has_name(group)
-                name, segment = make_segment(txn, segment_id, group.path, cover, sums, self._pack_ids, suffix=suffix)
+            segment_id = _free_id(txn, covered.segment_id)
+            name, segment = make_segment(
+                txn, segment_id, covered.path, cover, covered.sums, self._pack_ids, suffix=covered.suffix
+            )
         except InvalidRequest as exc:
             listed.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
             return None
         self._unshared += sum(not chosen.pack_bytes for chosen in cover.chosen)
-        return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+        return RebuiltStore(name, covered.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _batches(self, listed: Inventory) -> None:
         """Record the versions that were committed, so that an application that repeats one does not write it twice."""
@@ -285,6 +321,11 @@ class Rebuilding:
     def _metered(self, listed: Inventory) -> Meter:
         self._meter.total_bytes = listed.bytes
         return self._meter
+
+
+def _rebuilt_store(fields: dict[str, Any]) -> RebuiltStore:
+    lost = tuple(ByteRange(**gap) for gap in fields.pop("lost"))
+    return RebuiltStore(**fields, lost=lost)
 
 
 def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:

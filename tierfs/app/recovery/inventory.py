@@ -1,4 +1,4 @@
-"""Inventory of a bucket: a description of each object, one line each in a file: memory does not grow with them.
+"""Inventory of a bucket: a description of each object, on disk: memory grows neither with them nor with segments.
 
 Names contain all that is needed, and survive a copy of the bucket. The metadata of every object are read as well
 (HEAD), several in parallel: they contain the store, and for objects of older versions the CRC32C. An object that
@@ -14,9 +14,11 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from tierfs.app.batches.recovery import FoundVersions, batch_objects
 from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes
@@ -29,7 +31,8 @@ from tierfs.base.words.types import AttemptId, ByteRange, SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import reader, store_mark
-from tierfs.engine.metadata import untrusted
+from tierfs.engine.metadata import tables, untrusted
+from tierfs.engine.metadata.scratch import ScratchRows
 from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.owners import ledger_objects
@@ -42,6 +45,19 @@ log = logging.getLogger(__name__)
 HEADS_AT_ONCE = 16
 
 _FORMAT = "1"
+
+# `bytes` is a number in the class below.
+_Key = bytes
+
+# Tables of an inventory. A run is a segment of any store: its id and the digest of its path.
+_ROWS, _RUNS, _PATHS, _DIRECTORIES, _ORDER = b"rows", b"runs", b"paths", b"directories", b"order"
+_TABLES = (_ROWS, _RUNS, _PATHS, _DIRECTORIES, _ORDER)
+
+# A path is longer than a key of LMDB may be. Two of a thousand million share a digest with a probability of 10^-21.
+_DIGEST_BYTES = 16
+_RUN_BYTES = tables.U64_BYTES + _DIGEST_BYTES
+
+_fields_of = attrgetter(*(each.name for each in fields(FoundObject)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +73,10 @@ class Group:
 
 
 @dataclass(slots=True)
-class _InventoryRun:
-    """Lines of the inventory's file that name one segment, of any store."""
-
-    segment_id: int
-    path: str
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """Offset and number of consecutive lines; packs name a segment between others."""
-    epochs: dict[str, int] = field(default_factory=dict)
-    """Newest epoch by store."""
-
-
-@dataclass(slots=True)
 class Inventory:
-    """The objects of a bucket, in a file; memory grows with the segments, not with their objects."""
+    """The objects of a bucket, on disk: memory grows neither with them nor with their segments. Close it."""
 
-    path: Path
+    scratch: ScratchRows
     marked: str = ""
     """The store named by the mark at the root of the place."""
     stores: Counter[str] = field(default_factory=Counter)
@@ -82,10 +86,6 @@ class Inventory:
     bytes: int = 0
     newest_epoch: int = 0
     highest_segment: int = 0
-    owners: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Newest epoch and highest segment id by store and path: of two segments of one name the newer one keeps it."""
-    directories: set[str] = field(default_factory=set)
-    """Paths of the directories above segments."""
     left: list[LeftOver] = field(default_factory=list)
     names: str = ""
     """Digest of all listed names, to detect writes and deletions during the recovery."""
@@ -93,15 +93,16 @@ class Inventory:
     """Committed versions of distributed writes."""
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked without a known CRC32C to compare them with."""
-    _runs: dict[tuple[int, str], _InventoryRun] = field(default_factory=dict)
-    _last: tuple[int, str] = (0, "")
+    _parent: str = ""
+    """Directory of the last segment, which is counted."""
     _settled: str = ""
     """Store of the objects that do not name theirs."""
 
     def has_name(self, group: Group) -> bool:
         """Return whether a segment can have the name in its objects: it is the newest one, and not a directory."""
-        newest = self.owners[group.store_id, group.path]
-        return newest == (group.epoch, group.segment_id) and group.path not in self.directories
+        digest = _digest(group.path)
+        newest = self._read(_PATHS, digest)[group.store_id]
+        return newest == [group.epoch, group.segment_id] and self.scratch.get(_DIRECTORIES, digest) is None
 
     @property
     def store_id(self) -> str:
@@ -126,69 +127,94 @@ class Inventory:
     @property
     def segments(self) -> int:
         """Number of segments that `groups` yields."""
-        store_id = self.store_id
-        return sum(store_id in run.epochs for run in self._runs.values())
+        self._put_in_order()
+        return self.scratch.count(_ORDER)
 
     def settle(self, store_id: str) -> None:
         """Assign the objects that do not name their store to this one."""
         self._settled = store_id
         unnamed = self.stores.pop("", 0)
-        if unnamed:
-            self.stores[store_id] += unnamed
-        for run in self._runs.values():
-            if "" in run.epochs:
-                run.epochs[store_id] = max(run.epochs.pop(""), run.epochs.get(store_id, 0))
-        for key in [key for key in self.owners if not key[0]]:
-            newest = self.owners.pop(key)
-            settled = (store_id, key[1])
-            self.owners[settled] = max(newest, self.owners.get(settled, newest))
+        if not unnamed:
+            return
+        self.stores[store_id] += unnamed
+        for table in (_RUNS, _PATHS):
+            for key, value in self.scratch.scan(table):
+                newest = json.loads(value)
+                if "" in newest:
+                    unnamed_newest = newest.pop("")
+                    newest[store_id] = max(unnamed_newest, newest.get(store_id, unnamed_newest))
+                    self.scratch.put(table, key, json.dumps(newest).encode())
 
     def groups(self) -> Iterator[Group]:
         """Yield the segments of the store, those with the newest objects first, each with all its objects.
 
         Before ids jumped with every epoch, two owners could give one id to two segments: the newer one keeps it.
         """
-        ours = [run for run in self._runs.values() if self.store_id in run.epochs]
-        for run in sorted(ours, key=lambda run: -run.epochs[self.store_id]):
-            objects = [row for row in self._read(run) if row.store_id == self.store_id]
-            epoch = run.epochs[self.store_id]
-            yield Group(self.store_id, SegmentId(run.segment_id), run.path, epoch, objects)
+        self._put_in_order()
+        store_id = self.store_id
+        for key, _ in self.scratch.scan(_ORDER):
+            run = key[tables.U64_BYTES :]
+            objects = [row for row in self._objects(run) if row.store_id == store_id]
+            epoch = self._read(_RUNS, run)[store_id]
+            yield Group(store_id, SegmentId(tables.read_u64(run)), objects[0].path, epoch, objects)
 
     def foreign(self) -> Iterator[LeftOver]:
         """Yield the objects of other stores, which are not linked."""
-        for run in self._runs.values():
-            if run.epochs.keys() != {self.store_id}:
-                rows = (row for row in self._read(run) if row.store_id != self.store_id)
+        store_id = self.store_id
+        for run, value in self.scratch.scan(_RUNS):
+            if json.loads(value).keys() != {store_id}:
+                rows = (row for row in self._objects(run) if row.store_id != store_id)
                 yield from (LeftOver(row.label, f"another store wrote it: {row.store_id}") for row in rows)
 
-    def add(self, row: FoundObject, offset: int) -> None:
-        """Count an object whose line begins at `offset` of the file."""
+    def add(self, row: FoundObject, number: int) -> None:
+        """Count an object, the only one of its number."""
         self.stores[row.store_id] += 1
         self.bytes += row.length_bytes
         self.newest_epoch = max(self.newest_epoch, row.epoch)
         self.highest_segment = max(self.highest_segment, row.segment_id)
-        name = (row.segment_id, row.path)
-        run = self._runs.get(name)
-        if run is None:
-            run = self._runs[name] = _InventoryRun(row.segment_id, row.path)
-            parts = row.path.split("/")
-            self.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-        if self._last == name:
-            run.places[-1] = (run.places[-1][0], run.places[-1][1] + 1)
-        else:
-            run.places.append((offset, 1))
-        self._last = name
-        run.epochs[row.store_id] = max(run.epochs.get(row.store_id, 0), row.epoch)
-        key = (row.store_id, row.path)
-        self.owners[key] = max(self.owners.get(key, (0, 0)), (row.epoch, row.segment_id))
+        digest = _digest(row.path)
+        run = tables.u64(row.segment_id) + digest
+        self.scratch.put(_ROWS, run + tables.u64(number), json.dumps(_fields_of(row)).encode())
+        self._keep_newest(_RUNS, run, row.store_id, row.epoch)
+        self._keep_newest(_PATHS, digest, row.store_id, [row.epoch, row.segment_id])
+        parent = row.path.rpartition("/")[0]
+        if parent != self._parent:
+            self._parent = parent
+            parts = parent.split("/")
+            for depth in range(1, len(parts) + 1):
+                self.scratch.put(_DIRECTORIES, _digest("/".join(parts[:depth])), b"")
 
-    def _read(self, run: _InventoryRun) -> list[FoundObject]:
-        rows: list[FoundObject] = []
-        with self.path.open("rb") as file:
-            for offset, count in run.places:
-                file.seek(offset)
-                rows += [FoundObject(**json.loads(line)) for line in islice(file, count)]
-        return [row if row.store_id else replace(row, store_id=self._settled) for row in rows]
+    def close(self) -> None:
+        """Delete it from the disk; idempotent."""
+        self.scratch.close()
+
+    def _keep_newest(self, table: _Key, key: _Key, store_id: str, newest: int | list[int]) -> None:
+        known = self._read(table, key)
+        if store_id not in known or newest > known[store_id]:
+            self.scratch.put(table, key, json.dumps({**known, store_id: newest}).encode())
+
+    def _put_in_order(self) -> None:
+        """Write the order of `groups`, once: the objects are complete, and each names its store."""
+        if self.scratch.count(_ORDER):
+            return
+        store_id = self.store_id
+        for run, value in self.scratch.scan(_RUNS):
+            epoch = json.loads(value).get(store_id)
+            if epoch is not None:
+                self.scratch.put(_ORDER, tables.u64(tables.MAX_U64 - epoch) + run, b"")
+
+    def _read(self, table: _Key, key: _Key) -> dict[str, Any]:
+        value = self.scratch.get(table, key)
+        return {} if value is None else json.loads(value)
+
+    def _objects(self, run: _Key) -> Iterator[FoundObject]:
+        for _, value in self.scratch.scan(_ROWS, run):
+            row = FoundObject(*json.loads(value))
+            yield row if row.store_id else replace(row, store_id=self._settled)
+
+
+def _digest(path: str) -> bytes:
+    return hashlib.blake2b(path.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
 class _Names:
@@ -217,9 +243,17 @@ def names_now(storage: ChunkStorage) -> str:
 
 
 def take(storage: ChunkStorage, path: Path, report: OnProgress = unseen) -> Inventory:
-    """List and identify every object below packs/, segments/ and uploads/; write the inventory's file to `path`."""
-    inventory = Inventory(path, _marked(storage) or "")
+    """List and identify every object below packs/, segments/ and uploads/, on disk in `path`. The caller closes it."""
+    inventory = Inventory(ScratchRows(path, _TABLES), _marked(storage) or "")
+    try:
+        _fill(inventory, storage, path, report)
+    except BaseException:
+        inventory.close()
+        raise
+    return inventory
 
+
+def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnProgress) -> None:
     def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
         try:
             if item.name.startswith(PACKS_PREFIX):
@@ -229,23 +263,21 @@ def take(storage: ChunkStorage, path: Path, report: OnProgress = unseen) -> Inve
             return [LeftOver(item.name, str(exc))]
 
     names = _Names()
-    items, offset = names.passing(chunk_objects(storage)), 0
-    with path.open("wb") as file, Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
+    items = names.passing(chunk_objects(storage))
+    with Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
         listed = Meter(report, noun="listed object").each(items, lambda item: item.name)
         looked = pool.in_order(look, listed)
         written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
-        for row in chain(chain.from_iterable(looked), written):
+        for number, row in enumerate(chain(chain.from_iterable(looked), written)):
             if isinstance(row, LeftOver):
                 inventory.left.append(row)
-                continue
-            inventory.add(row, offset)
-            offset += file.write(json.dumps(asdict(row)).encode() + b"\n")
+            else:
+                inventory.add(row, number)
     inventory.names = names.digest
     inventory.has_ledgers = next(ledger_objects(storage), None) is not None
     if "" in inventory.stores:
         named = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
         inventory.settle(inventory.marked or (named[0] if named else _journaled(storage) or new_id()))
-    return inventory
 
 
 def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject | LeftOver]:

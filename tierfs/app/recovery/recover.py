@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tierfs.app.recovery import loss
 from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.loss import SegmentLoss
+from tierfs.app.recovery.records_file import RecordsFile
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
@@ -26,6 +28,7 @@ from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import NotFound, Unavailable
+from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import left, reader
@@ -56,7 +59,7 @@ class RecoverReport:
     entries: int
     """Slots that were replayed after it."""
     segments: int = 0
-    incomplete: tuple[SegmentLoss, ...] = ()
+    incomplete: Collection[SegmentLoss] = ()
     """Segments with bytes that are missing, or may be."""
     warnings: tuple[str, ...] = ()
 
@@ -65,15 +68,16 @@ class RecoverReport:
 class Losses:
     """Sum of the losses that settling found."""
 
+    incomplete: RecordsFile[SegmentLoss]
+    """Segments with bytes that are missing, or may be: all that were open."""
     segments: int = 0
-    incomplete: list[SegmentLoss] = field(default_factory=list)
 
     def add(self, losses: Iterator[SegmentLoss]) -> None:
         """Count segments and keep those that are not known to be whole."""
         for segment in losses:
             self.segments += 1
             if not segment.is_whole:
-                self.incomplete.append(segment)
+                self.incomplete.add(segment)
 
 
 def recover_store(
@@ -111,7 +115,7 @@ def recover_store(
         checkpoint_slot=rebuilt.checkpoint_slot,
         entries=rebuilt.entries,
         segments=losses.segments,
-        incomplete=tuple(losses.incomplete),
+        incomplete=losses.incomplete,
         warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, place)),
     )
 
@@ -210,7 +214,7 @@ def settle(
 
     `keeps_inodes`: see loss.settle.
     """
-    losses = Losses()
+    losses = Losses(RecordsFile(metadata.path.parent, _segment_loss))
     grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
     loss.drop_unlinked_checksums(metadata)
@@ -223,3 +227,8 @@ def settle(
     publisher.publish(report=report)
     publisher.mark_batches(after_sequence=checkpoint_sequence)
     return losses
+
+
+def _segment_loss(fields: dict[str, Any]) -> SegmentLoss:
+    lost = tuple(ByteRange(**gap) for gap in fields.pop("lost"))
+    return SegmentLoss(**fields, lost=lost)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,7 +127,7 @@ def verified_cover(
 
 
 def _read_all(
-    storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, sums: SumsByLabel, advance: Meter
+    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, sums: SumsByLabel, advance: Meter
 ) -> list[LeftOver]:
     """Read objects, as many at once as fill the link; return the damaged ones."""
 
@@ -138,8 +139,14 @@ def _read_all(
 
     broken: list[LeftOver] = []
     at_once = streams_to(storage, _MOST_AT_ONCE)
-    with Pool(at_once, "tierfs-recover") as pool:
-        for item, result in pool.in_order(read, objects, ahead=at_once):
+    results: Iterator[tuple[FoundObject, FoundSums | LeftOver]]
+    with ExitStack() as stack:
+        if len(objects) > 1:
+            pool = stack.enter_context(Pool(at_once, "tierfs-recover"))
+            results = pool.in_order(read, objects, ahead=at_once)
+        else:
+            results = map(read, objects)  # most small segments have one, and its pack was read for another
+        for item, result in results:
             if isinstance(result, LeftOver):
                 broken.append(result)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from enum import IntEnum
@@ -47,6 +47,8 @@ def plain(value: Any) -> Any:
         return value.name.lower()
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | list | tuple):
+        return list(value)
     return str(value) if isinstance(value, Path | BaseException) else value
 
 

@@ -160,10 +160,11 @@ def end_active_chunks(metadata: MetadataStore) -> None:
     with metadata.write_notes() as txn:
         if txn.store.min_writer_version > RECORD_VERSION:
             return
-        for key, segment in list(txn.scan(SEGMENTS)):
-            if segment.active:
-                ended = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
-                txn.put(SEGMENTS, key, ended)
+        for key in [key for key, segment in txn.scan(SEGMENTS) if segment.active]:
+            segment = txn.get(SEGMENTS, key)
+            assert segment is not None, "this transaction found it"
+            ended = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
+            txn.put(SEGMENTS, key, ended)
 
 
 class _Expected:

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from tierfs.base.bytes import ranges
-from tierfs.base.bytes.progress import Meter, OnProgress, unseen
+from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Archived, DataLoss, NotFound, TierfsError
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
@@ -85,15 +85,17 @@ class OrphanFinder:
     def find(self, *, grace_ms: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        candidates = [
-            *self._local(Meter(report, noun="local file").each(self._files.names()), before_ms),
-            *Meter(report, noun="cold object").each(self._cold(before_ms), lambda candidate: candidate.name),
-        ]
-        compared = Meter(report, total_items=len(candidates), noun="file or object")
+        listed = chain(
+            self._local(Meter(report, noun="local file").each(self._files.names()), before_ms),
+            Meter(report, noun="cold object").each(self._cold(before_ms), lambda candidate: candidate.name),
+        )
+        unnamed: list[_Unnamed] = []
+        while some := list(islice(listed, _LOOKED_AT_TOGETHER)):
+            with self._metadata.read() as txn:
+                unnamed += [candidate for candidate in some if not _is_chunk(txn, candidate)]
+        report(doing("comparing with the records of objects"))
         with self._metadata.read() as txn:
             next_id = txn.store.next_id
-            listed = compared.each(candidates, lambda candidate: candidate.name)
-            unnamed = [candidate for candidate in listed if not _is_chunk(txn, candidate)]
             named = _named(txn, {candidate.name for candidate in unnamed}) if unnamed else set()
             named |= self._adopted(txn) if unnamed else set()
         orphans = (

@@ -27,7 +27,7 @@ from tierfs.tiering.ledgers.owners import companions, has_ledgers, is_of_ledger,
 from tierfs.tiering.objects import JOBS_PREFIX
 from tierfs.upkeep.check.changed_objects import Changed, ChangedObjects
 from tierfs.upkeep.check.findings import UNREACHABLE, Finding, FindingPlace, Kind, Mend, Severity
-from tierfs.upkeep.check.object_table import ObjectTable
+from tierfs.upkeep.check.object_table import NamesIndex, ObjectTable
 from tierfs.upkeep.check.places import Places
 from tierfs.upkeep.check.repair.checksums import Located, locate
 from tierfs.upkeep.check.scrub.copy_reader import Fault
@@ -151,12 +151,15 @@ class BucketCheck:
         with self._metadata.read() as txn:
             return companions(txn)
 
-    def _named_otherwise(self) -> set[str]:
+    def _named_otherwise(self) -> NamesIndex:
+        names = NamesIndex()
         with self._metadata.read() as txn:
-            rows = [record for table in (INTENTS, GARBAGE) for _, record in messages(txn, table)]
-        return {record.name for record in rows if record is not None}
+            for _, record in chain(messages(txn, INTENTS), messages(txn, GARBAGE)):
+                if record is not None:
+                    names.add(record.name, 0)
+        return names
 
-    def _compare(self, batch: Iterable[StoredObject], known: set[str]) -> None:
+    def _compare(self, batch: Iterable[StoredObject], known: NamesIndex) -> None:
         young_ms = self._metadata.clock.now_ms() - _YOUNG_MS
         with self._metadata.read() as txn:
             for listed in batch:
@@ -266,7 +269,7 @@ def _without_chunks(
         yield Finding(kind, Severity.DAMAGE, name, wrong.why, remedy=remedy, place=FindingPlace(segment_id))
 
 
-def _is_known(name: str, known: set[str]) -> bool:
+def _is_known(name: str, known: NamesIndex) -> bool:
     """Return whether an unrecorded object is not an orphan; `known` includes jobs, which may still be committed."""
     return name in known or f"{name.rpartition('/')[0]}/" in known or is_of_ledger(name) or is_about_job(name)
 

@@ -19,7 +19,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.upkeep.check.findings import UNREACHABLE, Finding, Kind, Mend, Severity
-from tierfs.upkeep.check.object_table import ObjectTable
+from tierfs.upkeep.check.object_table import NamesIndex, ObjectTable
 from tierfs.upkeep.check.repair.checksums import Located, locate
 
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -64,7 +64,10 @@ class FileCheck:
             text = f"{self._files.root} is not accessible: not a chunk directory"
             yield Finding(Kind.UNREACHABLE, Severity.DAMAGE, "chunk files", text, remedy=UNREACHABLE)
             return
-        waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
+        waiting = NamesIndex()
+        for _, record in messages(txn, GARBAGE):
+            if record is not None and not record.tier:
+                waiting.add(record.name, 0)
         short: dict[int, int] = {}
         writable: list[int] = []
         names = self._table.names[Tier.LOCAL]
@@ -80,7 +83,7 @@ class FileCheck:
             text = f"{count(self.totals.unnamed, 'unreferenced file')} of {self.totals.unnamed_bytes} bytes"
             yield Finding(Kind.FILE_ORPHANS, Severity.NOTE, "chunk files", text, remedy="list them with: tierfs gc")
 
-    def _take(self, file: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
+    def _take(self, file: FoundFile, waiting: NamesIndex, short: dict[int, int], writable: list[int]) -> None:
         self.totals.files += 1
         self.totals.bytes += file.length_bytes
         named = False

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 
 from tierfs.base.words.types import PayloadEncoding, Tier
 
+_SORTED_PARTS = 256
+# Leaves the highest eight bits of a hash, with its sign.
+_PART_SHIFT = 56
+
 
 class NamesIndex:
     """Numbers of objects by the hash of their name.
@@ -47,11 +51,20 @@ class NamesIndex:
         """Return the numbers of all objects, unordered."""
         return self._numbers
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and next(self.find(name), None) is not None
+
     def _sort(self) -> None:
-        order = sorted(range(len(self._hashes)), key=self._hashes.__getitem__)
-        self._hashes = array("q", map(self._hashes.__getitem__, order))
-        self._numbers = array("I", map(self._numbers.__getitem__, order))
-        self._sorted = True
+        """Sort by parts of ascending hashes: Python's objects of all numbers would take 80 bytes for each name."""
+        parts = [array("I") for _ in range(_SORTED_PARTS)]
+        for at, hashed in enumerate(self._hashes):
+            parts[hashed >> _PART_SHIFT].append(at)
+        hashes, numbers = array("q"), array("I")
+        for part in parts[_SORTED_PARTS // 2 :] + parts[: _SORTED_PARTS // 2]:  # the negative ones count from the end
+            order = sorted(part, key=self._hashes.__getitem__)
+            hashes.extend(map(self._hashes.__getitem__, order))
+            numbers.extend(map(self._numbers.__getitem__, order))
+        self._hashes, self._numbers, self._sorted = hashes, numbers, True
 
 
 class ObjectTable:

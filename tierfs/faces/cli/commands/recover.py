@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,11 +83,10 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
 
 
 def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
-    plain: list[str] = []
-    changed: list[str] = []
-    for segment in report.rebuilt:
-        (changed if segment.lost or segment.segment != segment.wanted else plain).append(_rebuilt_line(segment))
-    lines = [*_some(plain, "without a gap", every=every_segment), *changed]
+    changed = [_rebuilt_line(segment) for segment in report.rebuilt if _is_changed(segment)]
+    plain = (_rebuilt_line(segment) for segment in report.rebuilt if not _is_changed(segment))
+    unchanged = len(report.rebuilt) - len(changed)
+    lines = [*_some(plain, unchanged, "without a gap", every=every_segment), *changed]
     lines += [f"skipped {printable(left.name)}: {printable(left.why)}" for left in report.left]
     lines += [f"linked without proof of its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
@@ -101,10 +102,16 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
     )
 
 
-def _some(lines: list[str], what: str, *, every: bool) -> list[str]:
-    """Return lines about segments, the first of them unless `every` one is wanted."""
-    more = 0 if every else len(lines) - _MOST_SEGMENTS
-    return [*lines[:_MOST_SEGMENTS], f"and {output.count(more, 'more segment')} {what}"] if more > 0 else lines
+def _is_changed(segment: RebuiltStore) -> bool:
+    return bool(segment.lost) or segment.segment != segment.wanted
+
+
+def _some(lines: Iterable[str], number: int, what: str, *, every: bool) -> list[str]:
+    """Return `number` lines about segments, the first of them unless `every` one is wanted."""
+    more = 0 if every else number - _MOST_SEGMENTS
+    if more <= 0:
+        return list(lines)
+    return [*islice(lines, _MOST_SEGMENTS), f"and {output.count(more, 'more segment')} {what}"]
 
 
 def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
@@ -126,10 +133,11 @@ def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
         f"recovered {output.count(report.segments, 'segment')} from the journal of {printable(report.cold_url)}",
         _owner_line(report),
     ]
-    known = [loss for loss in report.incomplete if loss.cut_bytes or loss.lost]
-    perhaps = [_loss_line(loss) for loss in report.incomplete if not (loss.cut_bytes or loss.lost)]
-    lines += _some(perhaps, "that may have had later bytes", every=every_segment)
-    return "\n".join([*lines, *map(_loss_line, known)])
+    known = [_loss_line(loss) for loss in report.incomplete if loss.cut_bytes or loss.lost]
+    perhaps = (_loss_line(loss) for loss in report.incomplete if not (loss.cut_bytes or loss.lost))
+    possible = len(report.incomplete) - len(known)
+    lines += _some(perhaps, possible, "that may have had later bytes", every=every_segment)
+    return "\n".join([*lines, *known])
 
 
 def _loss_line(loss: SegmentLoss) -> str:
