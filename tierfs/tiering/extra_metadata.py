@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger import keys
 
-NO_EXTRA: Mapping[str, str] = {}
+Extra: TypeAlias = Mapping[str, str]
+
+NO_EXTRA: Extra = {}
 
 # Next to the longest name of a segment, which takes 1,068 bytes, all metadata stay below the 2 KiB of S3.
 MAX_EXTRA_BYTES = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,7 +35,7 @@ from tierfs.tiering.consolidate import Consolidate
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport, Consolidation
 from tierfs.tiering.evict import Evicted, Outcome
 from tierfs.tiering.evict_command import EvictCommand, LocalSegment
-from tierfs.tiering.extra_metadata import NO_EXTRA
+from tierfs.tiering.extra_metadata import NO_EXTRA, Extra
 from tierfs.tiering.garbage import ballast
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.garbage.dead_uploads import DeadUpload, DeadUploads
@@ -114,20 +114,16 @@ class ColdWork(LocalWork):
         self._place_switch().finish()
 
     def offload(
-        self, path: str, report: OnProgress, part: MovedPart | None = None, extra: Mapping[str, str] = NO_EXTRA
+        self, path: str, report: OnProgress, part: MovedPart | None = None, extra: Extra = NO_EXTRA
     ) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now, or the `part`, cold and named by the journal.
-
-        `extra`: checked extra metadata of the objects that it makes.
 
         Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, what MovedPart.check raises, and
         the first error of an upload after all others were done; successful uploads stay.
         """
         return ballast.with_half(self.ballast_path, lambda: self._offload(path, report, part, extra))
 
-    def _offload(
-        self, path: str, report: OnProgress, part: MovedPart | None, extra: Mapping[str, str]
-    ) -> OffloadReport:
+    def _offload(self, path: str, report: OnProgress, part: MovedPart | None, extra: Extra) -> OffloadReport:
         self.publisher.require_ownership()  # else objects are made that no journal will ever name
         segments = None if part is None else self._segments(path, report)
         if part is not None and segments is not None:
@@ -135,8 +131,7 @@ class ColdWork(LocalWork):
         attempts = Attempts()
         local = LocalBytes.end_active(self.metadata, self.engine.roll, path, report, attempts, part)
         ends = None if part is None or segments is None else self._ends(part, segments)
-        total = local.bytes if ends is None else self._moving_bytes(ends)
-        meter = Meter(report, total, local.segments)
+        meter = Meter(report, local.bytes if ends is None else self._moving_bytes(ends), local.segments)
         upload = Upload(self.metadata, partial(self._make, extra=extra), self.packs, self.settings, meter, ends, extra)
         done = OffloadReport()
         with attempts.step():
@@ -144,10 +139,8 @@ class ColdWork(LocalWork):
         return replace(done, journal_entries=self._publish_after(attempts, report), ledger_bytes=local.ledger_bytes)
 
     def _publish_after(self, attempts: Attempts, report: OnProgress) -> int:
-        """Publish what the attempts have done, collect, and raise the first error; return the entries written.
-
-        In this order: an object that the journal does not name is lost with this disk, though its bytes are stored.
-        """
+        """Publish what the attempts have done, collect, and raise the first error; return the entries written."""
+        # In this order: an object that the journal does not name is lost with this disk, though its bytes are stored.
         entries = 0
         with attempts.step():
             entries = self.publish(report)
@@ -160,29 +153,24 @@ class ColdWork(LocalWork):
         """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
         ballast.with_half(self.ballast_path, lambda: self._make(action))
 
-    def _make(self, action: OffloadAction, extra: Mapping[str, str] = NO_EXTRA) -> int:
+    def _make(self, action: OffloadAction, extra: Extra = NO_EXTRA) -> int:
         """Make one object, or a ledger's; return the number of bytes that became cold."""
-        if action.ledger:
-            return self.managed.offload_one(action.segment_id, extra)
-        return self.offloader.run(action, extra)
+        one = self.managed.offload_one
+        return one(action.segment_id, extra) if action.ledger else self.offloader.run(action, extra)
 
     def offload_prefix(
-        self, path: str, before: Position | None, report: OnProgress, extra: Mapping[str, str] = NO_EXTRA
+        self, path: str, before: Position | None, report: OnProgress, extra: Extra = NO_EXTRA
     ) -> PrefixOffloaded:
-        """Make the ledgers of a managed ledger before a position cold and named by the journal.
+        """Make ledgers before a position cold and named by the journal; see ManagedOffload.offload_prefix."""
 
-        See ManagedOffload.offload_prefix.
-        """
-        return ballast.with_half(self.ballast_path, lambda: self._offload_prefix(path, before, report, extra))
+        def work() -> PrefixOffloaded:
+            self.publisher.require_ownership()
+            attempts, done = Attempts(), PrefixOffloaded("")
+            with attempts.step():
+                done = self.managed.offload_prefix(path, before, report, extra)
+            return replace(done, journal_entries=self._publish_after(attempts, report))
 
-    def _offload_prefix(
-        self, path: str, before: Position | None, report: OnProgress, extra: Mapping[str, str]
-    ) -> PrefixOffloaded:
-        self.publisher.require_ownership()
-        attempts, done = Attempts(), PrefixOffloaded("")
-        with attempts.step():
-            done = self.managed.offload_prefix(path, before, report, extra)
-        return replace(done, journal_entries=self._publish_after(attempts, report))
+        return ballast.with_half(self.ballast_path, work)
 
     def pack(self, action: PackAction) -> Packed:
         """Make one object of many small ones; see PackOffload.run."""
