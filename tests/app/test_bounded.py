@@ -40,7 +40,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(f"tierfs.{limit}", 20)
     monkeypatch.setattr("tierfs.app.recovery.inventory.HEADS_AT_ONCE", 2)
-    monkeypatch.setattr("tierfs.engine.journal.publish._ENTRY_BYTES", 10_000)
+    monkeypatch.setattr("tierfs.engine.journal.publish.ENTRY_BYTES", 10_000)
     monkeypatch.setattr("tierfs.app.recovery.from_objects.Checkpointer", MeasuredCheckpointer)
 
 

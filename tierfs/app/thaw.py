@@ -28,7 +28,7 @@ _AT_ONCE = 16
 
 # Between two looks while objects come back: soon for the fastest way, which takes minutes, and a minute in the end, as
 # others take hours (a guess).
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ class Thawing:
 
     def wait(self) -> ThawReport:
         """Wait until all that was seen to be archived can be read. Raises Archived for what was not requested."""
-        pause_s, total = _FIRST_PAUSE_S, self._done
+        pause_s, total = FIRST_PAUSE_S, self._done
         meter = Meter(self._report, total.bytes, total.objects, noun="thawed object")
         meter(total.ready_bytes, "", total.ready)
         never = threading.Event()
         while self._waiting:
             never.wait(deadlines.within(pause_s))
             deadlines.require_time("waiting for archived objects")
-            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             waiting, self._waiting = self._waiting, []
             with Pool(_AT_ONCE, "tierfs-thaw") as pool:
                 for wanted, looked in pool.as_completed(

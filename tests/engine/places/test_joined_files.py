@@ -36,6 +36,13 @@ class Joining(MemoryFiles):
         self.lost: type[Exception] | None = None
         self.before_read: Callable[[str], None] = lambda path: None
 
+    @property
+    def paths(self) -> list[str]:
+        return list(self._fs.store)
+
+    def damage(self, path: str, text: bytes) -> None:
+        self._fs.pipe_file(path, text)
+
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: Any) -> None:
         self.before_read(path)
         super().read_into(path, offset, buffer, progress)
@@ -125,7 +132,7 @@ class World:
 
     @property
     def left(self) -> list[str]:
-        return [path for path in self.files._fs.store if path.startswith(f"{self.root}/")]
+        return [path for path in self.files.paths if path.startswith(f"{self.root}/")]
 
 
 @pytest.fixture
@@ -258,7 +265,7 @@ def test_a_damaged_alias_is_an_error_and_no_other_objects_bytes(world: World) ->
     alias = f"{world.root}/.joined/{name}"
     outside = b'{"of": "../x", "offset": 0, "length": 1, "modified_ms": 0}'
     for text in (b"", b"[]", outside, b'{"of": "x", "offset": -1}'):
-        world.files._fs.pipe_file(alias, text)
+        world.files.damage(alias, text)
         with pytest.raises(DataLoss, match="is damaged"):
             world.storage.stat(name)
 

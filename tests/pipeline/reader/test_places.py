@@ -10,6 +10,7 @@ import pytest
 from tests.ledgers import new_ledger
 from tests.pipeline.reader.reading import fill, planned, store_of
 from tierfs.app import store as app
+from tierfs.base.bytes.parallel import Pool
 from tierfs.pipeline.reader.block_batches import read_blocks
 from tierfs.pipeline.reader.entry_batches import read_entries
 from tierfs.pipeline.reader.extents import PlaceConnections
@@ -38,7 +39,7 @@ def places(
     return sorted(found)
 
 
-def refused(*_: object) -> None:
+def refused(*_: object, **__: object) -> None:
     raise AssertionError("bytes were fetched")
 
 
@@ -55,7 +56,7 @@ def test_places_of_blocks_are_those_of_their_bytes(store: app.Store, monkeypatch
 
     expected = places(store, "s", Reach(), whole)
     assert sum(length for _, length, _ in expected) == 100
-    monkeypatch.setattr(ScanFetcher, "_fetch", refused)
+    monkeypatch.setattr(Pool, "in_order", refused)
     assert places(store, "s", Reach(), bare) == expected
 
 
@@ -70,5 +71,5 @@ def test_places_of_entries_are_those_of_their_payloads(store: app.Store, monkeyp
     reach = Reach(cuts_at_entries=True)
     expected = places(store, "topic", reach, lambda *task: places_of(*task, with_payloads=True))
     assert sum(length for _, _, length in expected) == sum(number % 7 for number in range(50))
-    monkeypatch.setattr(ScanFetcher, "_fetch", refused)
+    monkeypatch.setattr(Pool, "in_order", refused)
     assert places(store, "topic", reach, lambda *task: places_of(*task, with_payloads=False)) == expected

@@ -27,8 +27,8 @@ def server(moto_bucket: Bucket) -> Iterator[ArchiveServer]:
 
 @pytest.fixture
 def store(tmp_path: Path, moto_bucket: Bucket, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> ArchivedStore:
-    monkeypatch.setattr(thaw, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(thaw, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(thaw, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(thaw, "LONGEST_PAUSE_S", 0.01)
     bucket = (replace(moto_bucket[0], endpoint_url=server.url), moto_bucket[1])
     store = ArchivedStore.new(tmp_path / "store", bucket)
     store.fill({name: reference(number, BYTES) for number, name in enumerate(NAMES)})

@@ -23,7 +23,7 @@ from tierfs.engine.chunkstore.protocol import (
 
 
 @dataclass(frozen=True, slots=True)
-class HeldObject:
+class ObjectInMemory:
     """One object: its description and its bytes."""
 
     stored: StoredObject
@@ -33,11 +33,11 @@ class HeldObject:
 class MemoryStorage:
     """ChunkStorage in memory. Thread-safe; everything is lost with the process."""
 
-    def __init__(self, clock: Clock | None = None, objects: Mapping[str, HeldObject] | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, objects: Mapping[str, ObjectInMemory] | None = None) -> None:
         """Begin with a copy of `objects`, if they are given."""
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self.objects: dict[str, HeldObject] = dict(objects or {})
+        self.objects: dict[str, ObjectInMemory] = dict(objects or {})
         """By name. Changed from outside, they are what a bucket becomes behind its store's back."""
         self._closed = False
 
@@ -115,15 +115,15 @@ class MemoryStorage:
         validate.check_range(held.stored, piece.offset, piece.length_bytes)
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 
-    def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> HeldObject:
+    def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> ObjectInMemory:
         pieces = bytearray()
         for offset in range(0, source.length_bytes, validate.STEP_BYTES):
             pieces += validate.read_source(name, source, offset, min(validate.STEP_BYTES, source.length_bytes - offset))
         data = bytes(pieces)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        return HeldObject(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
+        return ObjectInMemory(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
 
-    def _get(self, name: str) -> HeldObject:
+    def _get(self, name: str) -> ObjectInMemory:
         validate.check_name(name)
         with self._lock:
             validate.check_open(self._closed, self)

@@ -60,7 +60,7 @@ TURN_S = 5.0
 _TURN_NAME = "publishing"
 
 # An entry ends at this size of its changes: half of a journal object's limit, so that framing always fits.
-_ENTRY_BYTES = 4 * 1024 * 1024
+ENTRY_BYTES = 4 * 1024 * 1024
 
 # An entry ends at this number of changes too, so that it is replayed in well under a second.
 _ENTRY_CHANGES = 10_000
@@ -424,7 +424,7 @@ def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
     first, last, size_bytes = 0, 0, 0
     for count, (sequence, data) in enumerate(changes.outbox(txn, published)):
         size_bytes += len(data)
-        if count and (size_bytes > _ENTRY_BYTES or count >= _ENTRY_CHANGES):
+        if count and (size_bytes > ENTRY_BYTES or count >= _ENTRY_CHANGES):
             return first, _complete(txn, first, last)
         first, last = first or sequence, sequence
     return (first, last) if first else None
