@@ -222,7 +222,7 @@ def test_an_id_that_was_seen_is_not_handed_out(store: TestStore, more: int) -> N
 
 
 def test_entries_end_at_their_size(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_ENTRY_BYTES", 400)
+    monkeypatch.setattr(publish, "ENTRY_BYTES", 400)
     for number in range(40):
         store.append(f"d/segment{number}", b"abcd", seal=True)
     with store.holding() as work:

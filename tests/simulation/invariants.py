@@ -160,7 +160,7 @@ def an_accusation_needs_proof(world: World) -> None:
 @invariant(9, 11)
 def journal_entries_are_bounded(world: World) -> None:
     """No entry is larger than its limit, beyond which readers would refuse it."""
-    limit = world.knobs.constants["_ENTRY_BYTES"]
+    limit = world.knobs.constants["ENTRY_BYTES"]
     for entry in entries_of(world.storage.inner):
         for change in entry.changes:
             change.ClearField("sequence")  # as in the queue, whose rows are measured

@@ -31,7 +31,7 @@ _ROOMS = (
 _PATCHED = {
     "CRC_BLOCK_BYTES": (16, 17, 24, 64),
     "RUN_BLOCKS": (2, 3, 8),
-    "_ENTRY_BYTES": (600, 1500, 1 << 22),
+    "ENTRY_BYTES": (600, 1500, 1 << 22),
     "_ENTRY_CHANGES": (2, 5, 10_000, 10_000),
     "engine.chunkstore.memory.STEP_BYTES": (64, 100, 1000, 1 << 20),
     "engine.chunkstore.validate.STEP_BYTES": (64, 100, 1000, 1 << 20),

@@ -45,7 +45,7 @@ def small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         "tiering.garbage.orphans._LOOKED_AT_TOGETHER",
     ):
         monkeypatch.setattr(f"tierfs.{limit}", 20)
-    monkeypatch.setattr("tierfs.engine.journal.publish._ENTRY_BYTES", 10_000)
+    monkeypatch.setattr("tierfs.engine.journal.publish.ENTRY_BYTES", 10_000)
 
 
 def fill(store: TestStore, count: int) -> None:
