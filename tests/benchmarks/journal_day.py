@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -55,11 +55,19 @@ class Counting(Wrapped):
         self.bytes = Counter[str]()
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        self.requests[verb] += 1
+        self.requests[verb] += verb != "list"
         result = function()
         if verb == "put" and isinstance(result, StoredObject):
             self.bytes[_kind(name)] += result.length_bytes
         return result
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """Count a request for each page of 1,000, as S3 has them."""
+        number = -1
+        for number, item in enumerate(self._inner.list(prefix, after=after)):
+            self.requests["list"] += number % 1000 == 0
+            yield item
+        self.requests["list"] += number < 0
 
 
 def _kind(name: str) -> str:
@@ -144,7 +152,7 @@ def bench_journal_day(directory: Path) -> str:
                 checkpoints.append(time.process_time() - began_s)
     written, entries = sum(storage.bytes.values()), storage.bytes["entries"]
     requests = ", ".join(f"{count:,} {verb}" for verb, count in sorted(storage.requests.items()))
-    found = _recover(directory / "recovered", place)
+    found = _recover(directory / "recovered", cold)
     return "\n".join(
         [
             f"### One append a second for {DAY_S:,} s, beside {SEGMENTS_COUNT:,} segments",
@@ -160,23 +168,23 @@ def bench_journal_day(directory: Path) -> str:
     )
 
 
-def _recover(path: Path, place: Place) -> dict[str, float]:
+def _recover(path: Path, cold: Path) -> dict[str, float]:
     """In a process of its own, whose memory is measured."""
-    command = [sys.executable, "-m", "tests.benchmarks.journal_day", str(path), place.record.url]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    command = [sys.executable, "-m", "tests.benchmarks.journal_day", str(path), str(cold)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return found
 
 
 def main() -> None:
     """Recover once, as the command does, and print the figures as JSON."""
-    path, url = sys.argv[1:]
+    path, cold = map(Path, sys.argv[1:])
     anonymous: list[int] = []
     reports: list[recover.RecoverReport] = []
 
     def sample(done: Progress) -> None:
         anonymous.append(_anonymous_bytes())
 
-    taken = seconds(lambda: reports.append(recover.recover_store(Path(path), Place.parsed(url), sample)))
+    taken = seconds(lambda: reports.append(recover.recover_store(path, Place.parsed(cold.as_uri()), sample)))
     figures = {"seconds": taken, "cpu_s": time.process_time(), "anonymous_bytes": max(anonymous)}
     print(json.dumps(figures | {"segments": reports[0].segments}))
 
