@@ -144,7 +144,7 @@ def test_a_snapshot_is_pinned(store: app.Store, spark: SparkSession) -> None:
 ERRORS: dict[str, tuple[dict[str, str], str]] = {
     "store": ({"store": "/nowhere"}, "/nowhere is not a tierfs store; create one with: "),
     "segment": ({"path": "t/missing"}, "t/missing does not exist in the store; to list names: tierfs ls"),
-    "option": ({"maxBytes": "1"}, "unknown option maxbytes; the nearest: maxLineBytes, "),
+    "option": ({"maxBytes": "1"}, "unknown option maxbytes; the nearest: maxLineBytes; all options"),
     "of a stream": ({"maxBytesPerTrigger": "1m"}, "unknown option maxbytespertrigger; it is for streams"),
     "of others": ({"charset": "latin-1"}, "unknown option charset; use encoding"),
     "value": ({"maxPartitionBytes": "many"}, "invalid value 'many' for option maxPartitionBytes; expected a size"),
