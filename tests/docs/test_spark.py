@@ -87,7 +87,7 @@ def test_every_example_of_tables_runs(tmp_path: Path) -> None:
         pytest.skip("the jar of Iceberg is not there: make test-deps")
     jar = {f"spark.jars.packages={coordinates()}": f"spark.jars={JAR}"}
     reader = Reader(ROOT / "docs/tables.md", tmp_path, replace={"/srv/": f"{tmp_path}/", **jar})
-    assert reader.run() == 7
+    assert reader.run() == 6
 
 
 def test_every_example_of_the_tutorial_runs(spark: SparkSession, tmp_path: Path) -> None:
