@@ -197,13 +197,13 @@ def test_a_line_over_the_limit_is_refused(store: app.Store) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.PERMISSIVE, Mode.DROPMALFORMED])
-def test_a_count_refuses_what_a_read_refuses(store: app.Store, mode: Mode) -> None:
-    fill(store, b"short\n" + b"x" * 50 + b"\nb\xffd\n")
-    assert offsets_of(store, LineFormat(max_line_bytes=50, mode=mode), 100, Selection())[1] == len(
-        scan_lines(store, LineFormat(mode=mode))[0]
+def test_a_count_refuses_what_a_read_refuses(roomy: app.Store, mode: Mode) -> None:
+    fill(roomy, b"short\n" + b"x" * 50 + b"\nb\xffd\n")
+    assert offsets_of(roomy, LineFormat(max_line_bytes=50, mode=mode), 100, Selection())[1] == len(
+        scan_lines(roomy, LineFormat(mode=mode))[0]
     )
     with pytest.raises(InvalidRequest, match="more than 49 bytes"):
-        offsets_of(store, LineFormat(max_line_bytes=49, mode=mode), 100, Selection())
+        offsets_of(roomy, LineFormat(max_line_bytes=49, mode=mode), 100, Selection())
 
 
 def test_what_is_not_utf8(store: app.Store) -> None:
