@@ -123,6 +123,21 @@ def test_the_page_of_the_standby_runs_as_it_is_written(machine: Machine) -> None
     assert (seen["taken"]["epoch"], seen["taken"]["incomplete"]) == (2, [])
 
 
+@pytest.mark.timeout(120)
+def test_the_page_of_the_archive_runs_as_it_is_written(machine: Machine, moto_bucket: Bucket) -> None:
+    endpoint, bucket = moto_bucket
+    store = machine.store("/srv/store", "--bucket", f"s3://{bucket}/logs", "--endpoint-url", endpoint.endpoint_url)
+    lines = "a line that is not packed\n" * 200_000
+    tierfs("append", "logs/2024/a", stdin=lines.encode(), store=store)
+    tierfs("offload", store=store)
+    machine.read("docs/archive.md", {"TIERFS_STORE": str(store)}, "Move objects into it")
+    tierfs("evict", store=store)
+    assert "is in the archive" in tierfs("cat", "logs/2024/a", store=store, check=False).err
+    for section in ("Thaw", "Back"):
+        machine.read("docs/archive.md", {"TIERFS_STORE": str(store)}, section)
+    assert tierfs("cat", "logs/2024/a", store=store).out == lines
+
+
 def test_the_pages_of_limits_the_cold_tier_and_disk_space_run_as_they_are_written(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
     machine.file("today.log", "a line\n")
@@ -195,6 +210,7 @@ RUN_ELSEWHERE |= {f"docs/{page}.md" for page in ("spark", "spark-streams", "spar
 NOT_TYPED = {
     ("docs/cold-tier.md", "tierfs config cold.endpoint_url=https://s3.new.example"),
     ("docs/places.md", "tierfs --store /srv/logs init --cold-url webhdfs://namenode.example/tierfs/logs"),
+    ("docs/cold-tier.md", "tierfs config cold.storage_class=STANDARD_IA cold.tags='team=logs env=prod'"),
     ("docs/cold-tier.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
 }
 """First lines of blocks that need a store in several places, which tests of that command have."""

@@ -43,6 +43,8 @@ VERBS = {
     "offload": "offload {name}",
     "evict": "evict {name}",
     "consolidate": "consolidate {name}",
+    "archive": "archive {name} --class GLACIER_IR",
+    "thaw": "thaw {name}",
     "warmup": "warmup {name}",
     "check": "check {name}",
     "config": "config {path} chunk_age=9min",
@@ -80,13 +82,13 @@ OTHERS = {
     "inspect": "takes objects, or files",
     **dict.fromkeys(("mount", "umount", "top", "doctor"), "takes a mount point, which is no segment"),
     **dict.fromkeys(("init", "recover", "replica", "move"), "takes places of the cold tier"),
-    **dict.fromkeys(("status", "report", "daemon", "admin", "gc", "completion"), "takes no name"),
+    **dict.fromkeys(("status", "report", "daemon", "admin", "gc", "completion", "standby"), "takes no name"),
 }
 
-NOT_FOR_BYTES = {"adopt", "warmup"} | {
+NOT_FOR_BYTES = {"adopt", "archive", "warmup"} | {
     f"ledger {verb}" for verb in ("append", "read", "export", "verify", "status", "terminate")
 }
-"""Refused, by the segment's name or for what the test has: no ledger, no foreign object."""
+"""Refused, by the segment's name or for what the test has: no ledger, no foreign object, no class."""
 
 
 def all_verbs(group: click.Group, path: str = "") -> Iterator[str]:

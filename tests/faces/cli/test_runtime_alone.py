@@ -99,6 +99,8 @@ VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "offload": ([], None),
     "evict": ([], None),
     "consolidate": ([], None),
+    "archive": (["s", "--class", "GLACIER_IR"], ("has no storage classes", 2)),
+    "thaw": (["s"], None),
     "clone": (["s", "cloned"], None),
     "report": ([], None),
     "warmup": (["s"], ("read.cache_bytes", 2)),
@@ -120,6 +122,7 @@ VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
     "adopt": (["{dir}/foreign", "--into", "adopted"], None),
     "pipeline": (["scrub"], NO_SPARK),
     "replica": (["--cold-dir", "{dir}/cold"], None),
+    "standby": ([], None),
     "move": (["--to", "file:{dir}/moved"], None),
     "recover": (["--cold-dir", "{dir}/moved"], None),
 }

@@ -155,8 +155,8 @@ class ColdWork(LocalWork):
 
     def _make(self, action: OffloadAction, extra: Extra = NO_EXTRA) -> int:
         """Make one object, or a ledger's; return the number of bytes that became cold."""
-        one = self.managed.offload_one
-        return one(action.segment_id, extra) if action.ledger else self.offloader.run(action, extra)
+        ledger = self.managed.offload_one
+        return ledger(action.segment_id, extra) if action.ledger else self.offloader.run(action, extra)
 
     def offload_prefix(
         self, path: str, before: Position | None, report: OnProgress, extra: Extra = NO_EXTRA
