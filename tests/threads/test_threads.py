@@ -24,6 +24,7 @@ _WITH = {
     "_Compressor": "CompressedSource",
     "FrameRoom": "CompressedSource",
     "_Calls": "one semaphore; tests/faults/test_deadlines.py appends with threads",
+    "ArchiveMove": "one flag that is set once, and sends a copy again at worst",
     "AppendPool": "GroupCommit, of which it is one; tests/tiering/test_append_pool.py appends with threads",
     "Files": "a protocol: tests/conformance has threads for each place",
     "LedgerInObjects": "LedgerSource",
@@ -70,6 +71,7 @@ _WITH = {
 """Classes that are thread-safe by others, or are tested elsewhere."""
 
 _STATELESS = {
+    "JoinedFiles",
     "ObjectTables",
     "Accuser",
     "BatchJobs",

@@ -416,7 +416,7 @@ async def test_a_sealed_segment_that_is_all_cold_is_joined_once_more(
     async with working(store):
         store.append("s", b"x" * 30)
         store.engine.seal("s")
-        await trio.sleep(2 * SETTLED_S)
+        await trio.sleep(4 * SETTLED_S)
         assert_layout(store, "s", local=[], cold=[60])
 
 

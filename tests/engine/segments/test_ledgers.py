@@ -259,7 +259,7 @@ def test_a_closed_managed_ledger_takes_nothing_and_without_an_offloader_every_of
         with pytest.raises(Closed):
             refused()
     assert picture(store) == [(10, "closed"), (10, "closed"), (1, "open")]
-    managed = ManagedLedgerWriter(store.engine, "u", offloader=lambda path, before: Position(before.ledger_id, 0))
+    managed = ManagedLedgerWriter(store.engine, "u", offloader=lambda _, before, extra: Position(before.ledger_id, 0))
     assert managed.offload_prefix(Position(7, 3)) == Position(7, 0)
 
 

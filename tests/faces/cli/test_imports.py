@@ -38,7 +38,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("ls -l", WITHOUT_BYTES, 85),
         ("du", WITHOUT_BYTES, 84),
         ("info --map s", HEAVY, 97),
-        ("status", WITHOUT_BYTES, 155),  # it asks the bucket whose it is
+        ("status", WITHOUT_BYTES, 156),  # it asks the bucket whose it is
         ("append s", HEAVY, 104),
         ("cat s", (), 129),
     ],

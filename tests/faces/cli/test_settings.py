@@ -37,7 +37,7 @@ def test_the_template_is_the_defaults(file: Path) -> None:
 def test_every_line_of_the_template_may_be_uncommented(file: Path) -> None:
     lines = [line.removeprefix("# ") for line in file.read_text().splitlines() if line.startswith(("[", "# "))]
     text = "\n".join(line for line in lines if line.startswith("[") or (" = " in line and "not set" not in line))
-    sections = {"read", "write", "cold", "ack", "offload", "background", "mount", "log", "metrics", "admin"}
+    sections = {"read", "write", "cold", "ack", "offload", "background", "mount", "log", "metrics", "admin", "standby"}
     assert set(tomllib.loads(text)) == sections
     file.write_text(text)
     assert settings.load(file, {}) == Settings()

@@ -81,7 +81,7 @@ ROWS = {
         """policy offload_after=2h deletion_lag=0; append s 4 sealed
            +1h;   s 4 |
            policy deletion_lag=0
-           +1m;   s | 4""",
+           +4m;   s | 4""",
     ),
     "a policy that was off counts when it is on": (
         "slowly",
@@ -93,7 +93,7 @@ ROWS = {
     "lag off": ("", "policy deletion_lag=off; append s 4 sealed; ledger t/1 4; seal t/1; +66s; s 4 | 4; t/1 4 | 4"),
     "lag 0": (
         "",
-        "policy deletion_lag=0; append s 4 sealed; ledger t/1 4; seal t/1; ledger t/2 4; +4s; s | 4; t/1 | 4; t/2 4 |",
+        "policy deletion_lag=0; append s 4 sealed; ledger t/1 4; seal t/1; ledger t/2 4; +8s; s | 4; t/1 | 4; t/2 4 |",
     ),
     "lag 60": (
         "",

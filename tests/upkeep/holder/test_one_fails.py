@@ -95,7 +95,7 @@ def test_what_became_cold_before_an_internal_error_is_named(store: TestStore, mo
         store.append(name, b"abcd", seal=True)
     work, made = store.cold_work(), 0
 
-    def second_fails(action: object) -> int:
+    def second_fails(action: object, extra: object) -> int:
         nonlocal made
         made += 1
         if made == 2:

@@ -198,12 +198,25 @@ def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
 
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
     of_parts = ["offload part", "evict part"]
-    others = ["offload", "ledger offload", "consolidate", "compress", "archive", "evict", "load", "switch", "gc"]
+    others = [
+        "offload",
+        "offload with metadata",
+        "ledger offload",
+        "ledger offload with metadata",
+        "consolidate",
+        "compress",
+        "archive",
+        "evict",
+        "load",
+        "switch",
+        "gc",
+    ]
     assert sorted(VERBS) == sorted([*others, *of_parts])
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
     assert (BEFORE_OFFSET, KEEP) == ("before_offset", "keep")
     uploads = [verb.name for verb in VERBS.values() if verb.uploads]
-    assert uploads == ["offload", "ledger offload", "offload part", "compress", "switch"]
+    of_callers = ["offload with metadata", "ledger offload with metadata"]
+    assert uploads == ["offload", "ledger offload", "offload part", *of_callers, "compress", "switch"]
 
 
 @pytest.mark.parametrize("verb", [CONSOLIDATE, COMPRESS, EVICT], ids=lambda verb: verb.name)

@@ -132,7 +132,7 @@ class ManagedLedgerWriter:
                 self.path = self._path_now(txn)
             return self._engine.terminate_managed_ledger(self.path)
 
-    def offload_prefix(self, before: Position, extra: Mapping[str, str]) -> Position:
+    def offload_prefix(self, before: Position, extra: Mapping[str, str] | None = None) -> Position:
         """Make the ledgers before a position cold, with extra metadata; see ManagedOffload.offload_prefix.
 
         Raises NoColdTier where no offload is configured, and Closed.
@@ -140,7 +140,7 @@ class ManagedLedgerWriter:
         self._require_open()
         if self._offloader is None:
             raise no_cold_tier(f"offload of managed ledger {printable(self.path)}")
-        return self._offloader(self.path, before, extra)
+        return self._offloader(self.path, before, extra or {})
 
     def close(self) -> None:
         """Let other processes write; the open ledger stays open. Idempotent."""

@@ -230,6 +230,10 @@ tierfs pipeline ingest events.parquet --key user --value line --into users
 tierfs pipeline scrub
 tierfs pipeline scrub logs --master spark://host:7077
 """,
+    "pipeline table": """
+tierfs pipeline table logs/web --to lake.web.lines --warehouse /srv/warehouse
+tierfs pipeline table logs/web --to /srv/lines/ --type json --every 1min
+""",
     "pipeline report": """
 tierfs pipeline report --output report.html
 """,

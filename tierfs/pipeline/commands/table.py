@@ -69,7 +69,7 @@ def table(
     """Add the rows of segments to a table, each once, from where the table ends.
 
     Segments in PATHs become rows of an Iceberg table, or of Parquet files in a directory. The table has the offset up
-    to which it has the rows, so run the same command again at any time, also after a kill. With --every it goes on.
+    to which it has the rows, so run the same command again at any time, also after a kill. With --every it continues.
 
     With --type json, each line is a row. Other lines are in a second table, TABLE_bad, with the reason.
     """

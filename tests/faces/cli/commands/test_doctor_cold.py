@@ -27,6 +27,7 @@ NAMES = [
     "create-only for multipart uploads",
     "upload checksum",
     "delete",
+    "consolidation",
     "presigned ranges",
     "If-Match",
     "versions",

@@ -127,6 +127,8 @@ SILENT = {
     **dict.fromkeys(["init", "status", "info", "seal", "unseal"], "one segment or none: under a second"),
     **dict.fromkeys(["ledger create", "ledger terminate", "ledger status"], "the same"),
     "config": "one row, or one file",
+    "archive": "a server with other classes; tests/tiering/archive has its lines",
+    "thaw": "the same",
     "completion": "a text",
     "inspect": "a header, or an index of 16 MiB",
     "diff": "it ends at the first difference, and reads nothing of equal segments",
