@@ -86,23 +86,23 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     """Rebuild from the objects of `cold`, of which none may go."""
     path.mkdir()
     before = [item.name for item in chunk_objects(cold)]
-    found = inventory.take(cold, path / "objects")
-    offloaded = ledgers.find(cold, found.store_id, found.left)
-    past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
-    with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
-        rebuilding = Rebuilding(metadata, cold, IN_MEMORY, quiet)
-        made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
-        found.close()
-        rebuilding.own()
-        with metadata.read() as txn:
-            check_store(txn)
-        store = TestStore.around(path, metadata, cold, OffloadSettings())
-        assert [item.name for item in chunk_objects(cold)] == before
-        yield Found(
-            store, {one.segment: one for one in made}, {one.name: one.why for one in found.left}, found.unproven
-        )
-        store.engine.close()
-        store.files.close()
+    with closing(inventory.take(cold, path / "objects")) as found:
+        offloaded = ledgers.find(cold, found.store_id, found.left)
+        past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
+        with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
+            rebuilding = Rebuilding(metadata, cold, IN_MEMORY, quiet)
+            made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
+            found.close()
+            rebuilding.own()
+            with metadata.read() as txn:
+                check_store(txn)
+            store = TestStore.around(path, metadata, cold, OffloadSettings())
+            assert [item.name for item in chunk_objects(cold)] == before
+            yield Found(
+                store, {one.segment: one for one in made}, {one.name: one.why for one in found.left}, found.unproven
+            )
+            store.engine.close()
+            store.files.close()
 
 
 def test_as_many_objects_are_read_at_once_as_fill_the_link(tmp_path: Path, cold: MemoryStorage) -> None:
