@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from tierfs.base.options.config import Settings
 from tierfs.base.options.contradictions import Rule
 from tierfs.base.options.precedence import NO_HOST, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata import directories, policies, tables
+from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments import create
 
 ROOT = Path(__file__).parents[2]
@@ -67,11 +68,14 @@ def test_the_document_has_every_rule_and_no_other() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]:
-    """A store with the directories `a/b`, with or without a cold tier as the row says."""
+    """A store with the directories `a/b`, with or without a cold tier as the row says: in S3, which has classes."""
     init_store(tmp_path / "store", INSIDE if request.param else None)
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             create.make_directory(txn, "a/b")
+            if request.param:
+                place = policies.location(txn, txn.store.cold_location_id)
+                txn.put(LOCATIONS, tables.u32(place.id), replace(place, url="s3://bucket/p"))
         yield opened
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tierfs.app.setup import place_change
@@ -75,7 +75,9 @@ def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
         with ExitStack() as stack:
             bare = stack.enter_context(closing(_connected(place)))
             with store.metadata.read() as txn:
-                policies.require_storable(txn, supports_of(bare).max_object_bytes)
+                policies.require_supported(
+                    txn, replace(place.record, max_object_bytes=supports_of(bare).max_object_bytes)
+                )
             probe.require_writable(bare)
             is_marked = _is_marked(store, place, bare)
             trace = stack.enter_context(probe.trace(bare))

@@ -139,10 +139,33 @@ def test_what_is_refused(store: ArchivedStore, tmp_path: Path) -> None:
     assert "mutually exclusive" in store.run("archive", "--back", "--class", "X", check=False).err
     store.run("config", "a", "archive_class=STANDARD_IA", "archive_after=1d")
     assert "archive_after=off" in store.run("archive", "a", "--back", check=False).err
-    elsewhere = tmp_path / "plain"
-    tierfs("init", store=elsewhere, check=False)
-    refused = tierfs("archive", "--class", "STANDARD_IA", store=elsewhere, check=False)
-    assert (refused.code, "has no storage classes" in refused.err) == (2, True)
+    assert (tmp_path / "nas").mkdir() is None
+    for words in (("move", "--to", tmp_path / "nas"), ("config", f"cold.url={tmp_path / 'nas'}")):
+        refused = store.run(*words, check=False)
+        assert (refused.code, "policy of a: archive_after 1d" in refused.err) == (2, True), refused
+
+
+def test_what_a_place_without_classes_refuses(tmp_path: Path) -> None:
+    """Each way to set a policy goes through one check, and so does the first place of a store."""
+    store, bare = tmp_path / "plain", tmp_path / "bare"
+    tierfs("-q", "init", store=store)
+    both = ("archive_class=STANDARD_IA", "archive_after=1d")
+    (nas := tmp_path / "nas").mkdir()
+    for words in (
+        ("archive", "--class", "STANDARD_IA"),
+        ("config", "/", *both),
+        ("config", "new/one", both[0]),
+        ("config", "/", both[1]),
+    ):
+        refused = tierfs(*words, store=store, check=False)
+        assert (refused.code, "has no storage classes" in refused.err) == (2, True), refused
+    shown = tierfs("config", "/", "archive_after", "--json", store=store).json["policy"]
+    assert shown["archive_after"]["origin"] == "built-in"
+    tierfs("-q", "config", "/", "archive_after=off", store=store)
+    tierfs("-q", "init", "--cold", "none", store=bare)
+    tierfs("config", "/", *both, store=bare, check=False)
+    refused = tierfs("config", f"cold.url={nas}", store=bare, check=False)
+    assert (refused.code, "has no storage classes" in refused.err) == (2, True), refused
 
 
 def test_joining_leaves_the_archive_alone(store: ArchivedStore) -> None:

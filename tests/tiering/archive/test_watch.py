@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.reality.reference import reference
 from tests.tiering.archive.archiving import SMALL, ArchivedStore
 from tierfs.app.store import Store, open_store
 from tierfs.base.system.clock import SystemClock
-from tierfs.engine.metadata import directories
+from tierfs.engine.metadata import directories, policies, tables
+from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.tiering.archive.watch import ArchiveWatch
 
 DAY_S = 86_400
@@ -80,3 +82,19 @@ def test_without_a_policy_there_is_no_pass(made: ArchivedStore, store: Store, cl
     with store.metadata.read() as txn:
         segment_id = directories.segment_by_name(txn, "a/s").id
     assert not watch.is_known(segment_id)
+
+
+def test_a_place_without_classes_ends_the_passes_with_one_warning(
+    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
+) -> None:
+    """As in a store whose policies are older than the refusal; with another place the passes go on."""
+    watch = ArchiveWatch(store.metadata, store.cold_work().cold.location_id)
+    with store.metadata.read() as txn:
+        place = policies.location(txn, store.cold_work().cold.location_id)
+    clock.advance(31 * DAY_S)
+    for url, found in (("file:/nas", []), ("file:/nas", []), (place.url, ["a/alone"])):
+        with store.metadata.write() as txn:
+            txn.put(LOCATIONS, tables.u32(place.id), replace(place, url=url))
+        assert due(store, watch) == found
+    expected_warnings.append("have no effect: file:/nas has no storage classes")
+    assert [each.levelname for each in caplog.records] == ["WARNING"]

@@ -145,7 +145,8 @@ def _write_first_records(metadata: MetadataStore, place: Place | None, root_poli
             txn.update_store(cold_location_id=place.record.id)
             changes.put(txn, LOCATIONS, place.record)
         policies.change(txn, "", put_settings=root_policies)
-        policies.require_storable(txn, 0 if place is None else place.record.max_object_bytes)
+        if place is not None:
+            policies.require_supported(txn, place.record)
 
 
 def claim(metadata: MetadataStore, place: Place, storage: ChunkStorage) -> None:

@@ -112,7 +112,7 @@ def change(
             else:
                 require_settings(place.record, settings)
                 place = place.probed(storage)
-                policies.require_storable(view, place.record.max_object_bytes)
+                policies.require_supported(view, place.record)
                 is_other = _is_other(before, place, view.store, storage)
                 _record_examined(metadata, before.record, place.record, storage, is_other=is_other)
         if view.store.replica:
@@ -201,7 +201,7 @@ def _give(metadata: MetadataStore, place: Place) -> LocationRecord:
         require_settings(place.record, place.settings)
         place = place.probed(storage)
         with metadata.read() as txn:
-            policies.require_storable(txn, place.record.max_object_bytes)
+            policies.require_supported(txn, place.record)
         claim(metadata, place, storage)
     with metadata.write() as txn:
         txn.update_store(cold_location_id=place.record.id)

@@ -22,6 +22,8 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, Ack, Compression, ReadPrior
 
 Subject = TypeVar("Subject")
 
+_ARCHIVE_KEYS = ("archive_after", "archive_class")
+
 _WAITS = "retention waits for an offload that never happens"
 _WAITS_REMEDY = (
     "set offload_after or offload_above_bytes, or let retention delete bytes that were never cold: "
@@ -262,6 +264,17 @@ def refuse_larger(policies: Policies, most_bytes: int) -> None:
                 f"the cold tier stores objects of at most {largest}",
                 remedy=f"set {key} to at most {largest}",
             )
+
+
+def refuse_archive(policies: Policies, why: str) -> None:
+    """Raise InvalidRequest where policies move objects to the archive, which the cold tier cannot have: `why`."""
+    held = [(key, policies.effective(key)) for key in _ARCHIVE_KEYS]
+    parts = [f"{key} {policy.format(key, each.value)} ({each.origin})" for key, each in held if each.value is not None]
+    if parts:
+        raise InvalidRequest(
+            f"policy of {printable(policies.name) or '/'}: {' with '.join(parts)}: {why}",
+            remedy=f"remove the policies {' and '.join(_ARCHIVE_KEYS)}",
+        )
 
 
 def useless(policies: Policies) -> Iterator[tuple[Rule[Policies], str]]:

@@ -13,6 +13,7 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
+from tierfs.base.words.storage_classes import has_classes
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
 from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.directories import Entry
@@ -123,18 +124,36 @@ def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
 
 def check_below(txn: ReadTransaction, entry: Entry) -> None:
     """Raise InvalidRequest where policies in force at an entry, or at a setting below it, contradict each other."""
-    most_bytes = location(txn, txn.store.cold_location_id).max_object_bytes if txn.store.cold_location_id else 0
+    place = location(txn, txn.store.cold_location_id) if txn.store.cold_location_id else None
     for policies in _set_below(txn, entry.id):
         contradictions.refuse(policies)
-        contradictions.refuse_larger(policies, most_bytes)
+        if place is not None:
+            _refuse_in(place, policies)
 
 
-def require_storable(txn: ReadTransaction, most_bytes: int) -> None:
-    """Raise InvalidRequest where the policies of a store make larger objects than a place can store; 0: any."""
-    if most_bytes:
-        contradictions.refuse_larger(of_directory(txn, ROOT_DIRECTORY), most_bytes)
-        for policies in _set_below(txn, ROOT_DIRECTORY):
-            contradictions.refuse_larger(policies, most_bytes)
+def require_supported(txn: ReadTransaction, place: LocationRecord) -> None:
+    """Raise InvalidRequest where the policies of a store need what a place does not have.
+
+    These are larger objects than it stores, and an archive.
+    """
+    _refuse_in(place, of_directory(txn, ROOT_DIRECTORY))
+    for policies in _set_below(txn, ROOT_DIRECTORY):
+        _refuse_in(place, policies)
+
+
+def _refuse_in(place: LocationRecord, policies: Policies) -> None:
+    contradictions.refuse_larger(policies, place.max_object_bytes)
+    if why := why_no_archive(place):
+        contradictions.refuse_archive(policies, why)
+
+
+def why_no_archive(place: LocationRecord) -> str:
+    """Return why no object of a place can move to another storage class; empty if it can."""
+    if place.keeps_objects:
+        return f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy"
+    if not has_classes(place.url):
+        return f"{printable(place.url)} has no storage classes: only a bucket of S3 has"
+    return ""
 
 
 def _set_below(txn: ReadTransaction, entry_id: int) -> Iterator[Policies]:

@@ -219,16 +219,8 @@ class MoveRecipe(objects.Recipe[MovedObject]):
 
 def require_classes(place: LocationRecord) -> None:
     """Raise InvalidRequest for a place without storage classes, and for one in which the old objects would stay."""
-    if place.keeps_objects:
-        raise InvalidRequest(
-            f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy",
-            remedy="leave the policies archive_after and archive_class off",
-        )
-    if not place.url.startswith("s3://"):
-        raise InvalidRequest(
-            f"{printable(place.url)} has no storage classes: only a bucket of S3 has",
-            remedy="leave the policies archive_after and archive_class off",
-        )
+    if why := policies.why_no_archive(place):
+        raise InvalidRequest(why, remedy="leave the policies archive_after and archive_class off")
 
 
 def whole_of(record: ObjectRecord) -> PlacedChunk:

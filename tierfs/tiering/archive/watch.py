@@ -2,16 +2,18 @@
 
 A pass begins when an object falls due that the last one met, when policies change, and after the shortest
 `archive_after` of all, as objects that are newer than the pass are due then at the earliest. Without such a policy
-there is none.
+there is none, nor where the place has no archive: `config` and `move` refuse the policies there, but records of before
+that, or a restored backup, may have them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 from tierfs.base.words.types import LocationId, SegmentId
-from tierfs.engine.metadata import directories
+from tierfs.engine.metadata import directories, policies
 from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
@@ -20,6 +22,8 @@ from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.archive.command import met_in
 from tierfs.tiering.archive.due import ArchiveAction, ArchiveTarget, DueObjects, Movable
 from tierfs.tiering.snapshot import SLICE_S
+
+log = logging.getLogger(__name__)
 
 # Segments that one transaction reads.
 _PAGE = 200
@@ -44,6 +48,8 @@ class ArchiveWatch:
         """Rows of the policies of the last pass."""
         self._seen = 0
         """Transaction of the last look at them."""
+        self._why_off = ""
+        """Why the place has no archive; empty if it has one."""
         self._pass: Iterator[ArchiveAction | None] | None = None
         self._rest_until_ms = 0
         self.more = False
@@ -80,7 +86,14 @@ class ArchiveWatch:
                 rows = tuple((bytes(key), bytes(data)) for key, data in txn.scan_raw(POLICIES.name) if _AFTER in data)
                 if rows != self._settings:
                     self._settings, self._rest_until_ms = rows, 0
-        return bool(self._settings) and now_ms >= self._rest_until_ms
+                self._look_at_place(txn)
+        return bool(self._settings) and not self._why_off and now_ms >= self._rest_until_ms
+
+    def _look_at_place(self, txn: ReadTransaction) -> None:
+        why = policies.why_no_archive(policies.location(txn, self._location_id)) if self._settings else ""
+        if why and why != self._why_off:
+            log.warning("the policies archive_after and archive_class have no effect: %s", why)
+        self._why_off = why
 
     def _all(self, may_try: Callable[[SegmentId], bool]) -> Iterator[ArchiveAction | None]:
         """Yield what is due in all segments; None now and then, so that a slice can end."""
