@@ -36,7 +36,7 @@ from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
-from tests.benchmarks.spark.counting import bench_spark_counting
+from tests.benchmarks.spark.counting import bench_spark_counting, bench_spark_counting_small
 from tests.benchmarks.spark.far import bench_spark_far
 from tests.benchmarks.spark.planning import bench_spark_planning
 from tests.benchmarks.spark.reading import bench_spark
@@ -241,6 +241,9 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     "spark-writing": lambda run, path, server, bucket: bench_spark_writing(path, server, bucket, run.repetitions),
     "spark": lambda run, path, server, bucket: bench_spark(path, server, bucket, run.repetitions),
     "spark-counting": lambda run, path, server, bucket: bench_spark_counting(path, server, bucket, run.repetitions),
+    "spark-counting-small": lambda run, path, server, bucket: bench_spark_counting_small(
+        path, server, bucket, run.repetitions
+    ),
     "spark-far": lambda run, path, server, bucket: bench_spark_far(path, server, bucket, run.repetitions),
     "ledgers": lambda run, path, server, bucket: "\n".join(
         bench_ledgers(path, boto3_client(server.endpoint), bucket, run.repetitions)

@@ -77,3 +77,21 @@ def cpu_seconds(pid: int) -> float:
     except OSError:
         return 0
     return sum(int(fields[index]) for index in _CPU_FIELDS) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_below(pid: int) -> float:
+    """CPU time of all that a process started, directly or not, without its own; see `cpu_seconds`."""
+    parents = {int(each.name): _parent_of(each) for each in Path("/proc").iterdir() if each.name.isdecimal()}
+    below, found = {pid}, set[int]()
+    while below:
+        below = {child for child, parent in parents.items() if parent in below}
+        found |= below
+    return sum(map(cpu_seconds, found))
+
+
+def _parent_of(process: Path) -> int:
+    """Return the id of a process's parent; 0 when it has ended."""
+    try:
+        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0

@@ -8,8 +8,9 @@ is harmless.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from tierfs.app.store import Store
 from tierfs.base.bytes.parallel import Pool
@@ -21,6 +22,7 @@ from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.base.words.types import LocationId, ObjectId
 from tierfs.engine.chunkstore.protocol import StoredObject, ThawSpeed
 from tierfs.engine.metadata import directories
+from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.segments.archived import cold_objects
 
 # Requests at once: they wait for the server (a guess).
@@ -61,6 +63,8 @@ class _ThawedObject:
     location_id: LocationId
     name: str
     stored_bytes: int
+    segment: str
+    """The name of one that has bytes in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,16 @@ class _Looked:
 class Thawing:
     """The objects below some names, requested back. Used by one thread, which starts others."""
 
-    def __init__(self, store: Store, names: Sequence[str], report: OnProgress = unseen) -> None:
-        """Raises NotFound for a name that is missing."""
+    def __init__(
+        self,
+        store: Store,
+        names: Sequence[str],
+        report: OnProgress = unseen,
+        objects: Iterable[tuple[ObjectRecord, str]] = (),
+    ) -> None:
+        """`objects`: more of them, each with the name of a segment. Raises NotFound for a name that is missing."""
         self._store = store
+        self._objects = tuple(objects)
         self._names = names
         self._report = report
         self._waiting: list[_ThawedObject] = []
@@ -121,16 +132,19 @@ class Thawing:
         return self._done
 
     def _wanted(self) -> Iterator[_ThawedObject]:
-        """Yield each object of the segments once."""
+        """Yield each object once."""
         seen: set[ObjectId] = set()
+        for record, segment in chain(self._objects, self._of_names()):
+            if record.id not in seen:
+                seen.add(record.id)
+                yield _ThawedObject(record.id, record.location_id, record.name, record.stored_bytes, segment)
+
+    def _of_names(self) -> Iterator[tuple[ObjectRecord, str]]:
         for name in self._names:
             for page in directories.pages(self._store.metadata.read, name):
                 with self._store.metadata.read() as txn:
-                    records = [record for _, segment_id in page for record in cold_objects(txn, segment_id)]
-                for record in records:
-                    if record.id not in seen:
-                        seen.add(record.id)
-                        yield _ThawedObject(record.id, record.location_id, record.name, record.stored_bytes)
+                    found = [(record, path) for path, segment_id in page for record in cold_objects(txn, segment_id)]
+                yield from found
 
     def _look_at(self, wanted: _ThawedObject, days: int, speed: ThawSpeed) -> _Looked:
         storage = self._store.storage_of(wanted.location_id)
@@ -149,7 +163,7 @@ class Thawing:
             raise Archived(
                 f"{printable(wanted.name)} is in the archive as {printable(stored.storage_class)}, and was not "
                 "requested back",
-                remedy="run: tierfs thaw PATH --wait",
+                remedy=f"run: tierfs thaw {printable(wanted.segment)} --wait",
             )
         return _Looked(wanted, is_archived=bool(until_ms), until_ms=until_ms)
 

@@ -159,22 +159,21 @@ def upload(server: RgwServer, bucket: str, source: Path) -> None:
 
 
 def s3a_jars(directory: Path) -> list[Path]:
-    """hadoop-aws and what it needs, from Maven Central."""
-    pom = directory / "pom.xml"
+    """hadoop-aws and what it needs, from Maven Central: the files of Maven's own cache, which are not copied."""
+    pom, found = directory / "pom.xml", directory / "jars"
     pom.write_text(_POM.format(*_HADOOP_AWS.split(":")))
-    jars = directory / "jars"
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
     try:
         subprocess.run(command, check=True)
     except FileNotFoundError:
         raise SystemExit("s3a needs jars from Maven Central: apt-get install maven") from None
-    return sorted(jars.glob("*.jar"))
+    return [Path(name) for name in found.read_text().strip().split(":")]
 
 
 def s3a_settings(endpoint_url: str, jars: list[Path]) -> dict[str, str]:
     """s3a, tuned as Spark's documents say for large reads."""
     return {
-        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.extraClassPath": ":".join(map(str, jars)),  # `spark.jars` would be copied
         "spark.hadoop.fs.s3a.endpoint": endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",

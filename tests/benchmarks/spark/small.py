@@ -31,7 +31,7 @@ _LINES = 29
 def bench_spark_small(directory: Path, repetitions: int) -> str:
     """Markdown: three parts, of one run."""
     path, files = directory / "small", directory / "files"
-    size_bytes = _make(files)
+    size_bytes = write_small_files(files)
     init_store(path, None)
     ingest = [sys.executable, "-m", "tierfs", "-q", "--store", str(path), "ingest", str(files), "--into", "d"]
     subprocess.run(ingest, check=True)
@@ -57,7 +57,7 @@ def bench_spark_small(directory: Path, repetitions: int) -> str:
     return "\n".join(parts)
 
 
-def _make(files: Path) -> int:
+def write_small_files(files: Path) -> int:
     """Files of lines, one of them in each with ERROR; returns their bytes."""
     chosen = random.Random(11)
     size_bytes = 0

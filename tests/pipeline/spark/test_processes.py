@@ -44,7 +44,7 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
     at = options.parent
     schema = spark_processes.run("schema", options, at / "source")
     assert schema.of((*OTHERS, *ARROW, "tierfs.app.recovery")) == []
-    assert len(schema.of(("tierfs",))) < 139
+    assert len(schema.of(("tierfs",))) < 130
     for kind in ("plan", "stream"):
         plan = spark_processes.run(kind, at / "source", at / "planned")
         task = spark_processes.run("task", at / "planned", at / "rows")
@@ -54,8 +54,8 @@ def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path
             task.of((*OTHERS, "pandas", "tierfs.app.store", "tierfs.app.recovery", "tierfs.base.options.settings"))
             == []
         )
-        assert len(plan.of(("tierfs",))) < 148
-        assert len(task.of(("tierfs",))) < 125
+        assert len(plan.of(("tierfs",))) < 147
+        assert len(task.of(("tierfs",))) < 124
 
 
 def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:

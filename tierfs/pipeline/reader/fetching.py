@@ -13,7 +13,15 @@ from types import TracebackType
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.parallel import Pool
-from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
+from tierfs.base.words.errors import (
+    Archived,
+    DataLoss,
+    NotFound,
+    PermissionDenied,
+    TierfsError,
+    Unavailable,
+    unexpected,
+)
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 from tierfs.engine.metadata import directories
@@ -180,6 +188,7 @@ class ScanFetcher:
         request, buffer = wanted
         asked = request.range
         view = memoryview(buffer)[: asked.length_bytes]
+        failed: TierfsError | None = None
         try:
             record = request.first.object.record
             etag = self._reader.fill(record, asked.start, view)
@@ -187,24 +196,28 @@ class ScanFetcher:
             if not bad:
                 self._reader.proved(record, etag)
         except Exception as exc:
-            unexpected(exc, printable(request.first.object.name))
+            failed = unexpected(exc, printable(request.first.object.name))
             bad = list(request.wanted)
         pieces = []
         for piece in request.wanted:
-            right = self._other(piece) if piece in bad else piece.extent.copies[0].range.of(view, asked.start)
+            right = self._other(piece, failed) if piece in bad else piece.extent.copies[0].range.of(view, asked.start)
             pieces.append(FetchedPiece(piece.owner, piece.extent.range, right))
         return pieces, buffer
 
-    def _other(self, wanted: WantedRequest) -> memoryview:
+    def _other(self, wanted: WantedRequest, failed: TierfsError | None) -> memoryview:
         """Return one extent from the first good copy, or from its present place if all copies are gone.
 
-        Waits for a server that answered before. Raises the first copy's error if none delivers.
+        `failed`: how the request failed. An archived copy is not requested again. Waits for a server that answered
+        before. Raises the first copy's error if none delivers.
         """
-        source = self._sources[wanted.owner]
+        source, copies = self._sources[wanted.owner], wanted.extent.copies
+        archived: TierfsError | None = None
+        if isinstance(failed, Archived):
+            archived, copies = self._explained(failed, copies[0], source), copies[1:]
         while True:
-            first: TierfsError | None = None
+            first = archived
             unanswered: Unavailable | None = None
-            for copy in wanted.extent.copies:
+            for copy in copies:
                 try:
                     return self._whole(copy)
                 except Exception as exc:
@@ -247,6 +260,11 @@ class ScanFetcher:
                 f"segment {name}: bytes from {copy.range.start} on are only in {self._place.path}, "
                 f"which this executor cannot read: {error}",
                 remedy="set the option tail to offload or cold-only, or make the directory visible to executors",
+            )
+        if isinstance(error, Archived):
+            return Archived(
+                f"segment {name}: {error}",
+                remedy=f"run: tierfs thaw {name} --wait; or set the option archived to wait, which looks first",
             )
         if isinstance(error, BlockDiffers):
             return DataLoss(f"segment {name}: {error}", remedy=error.remedy)

@@ -12,13 +12,15 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from tierfs.app.store import Store
-from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.errors import Archived, Unavailable
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.pipeline.reader.planning import plan
 from tierfs.pipeline.reader.selection import Tail
 from tierfs.pipeline.reader.stream import Stream
 from tierfs.pipeline.reader.stream_lag import StreamRates
 from tierfs.pipeline.reader.stream_plan import ListedSegment, StartPlace, StreamOffset
+from tierfs.pipeline.reader.stream_shares import Limits
+from tierfs.pipeline.spark.archived import ArchivedObjects, reads_bytes
 from tierfs.pipeline.spark.partitions import connections
 from tierfs.pipeline.spark.planning import (
     PlaceIn,
@@ -71,6 +73,8 @@ class OpenedStream:
         with store.metadata.read() as txn:
             self.columns = require_schema(txn, options.read, schema)
         self._store = store
+        self._archived = ArchivedObjects(store, options.read.archive)
+        self._reads_bytes = reads_bytes(options.read.row_type, schema.names)
         settings, read = store.settings.cold, options.stream_read()
         self.stream = Stream(store.metadata, str(store.path), settings, connections(), read)
         self.small = SmallBatches(options.pace.min_bytes, options.pace.max_delay_s, time.monotonic)
@@ -136,6 +140,20 @@ class OpenedStream:
         is_entry = read.row_type in (RowType.ENTRIES, RowType.MESSAGES)
         return StartPlace(listed.start if position is None else position, is_entry=is_entry)
 
+    def next_offset(self, start: StreamOffset, limits: Limits, least_bytes: int) -> StreamOffset:
+        """Return the offset after the next batch: see Stream.next_offset.
+
+        Where a line ends is read here. If that is archived, all unread bytes are waited for, if the stream waits.
+        """
+        try:
+            return self.stream.next_offset(start, limits, least_bytes)
+        except Archived:
+            if not self.options.read.archive.waits:
+                raise
+        _, unread = self.stream.pinned(start, self.stream.next_offset(start))
+        self._archived.require_readable(unread)
+        return self.stream.next_offset(start, limits, least_bytes)
+
     def progress(self) -> dict[str, Any]:
         """Return the store's end as an offset, with what the stream reads, and how far and how fast it is."""
         end, lag = self.stream.reaches()
@@ -157,6 +175,8 @@ class OpenedStream:
     def between(self, start: StreamOffset, end: StreamOffset) -> ReadPlan:
         """Plan the ranges between two offsets, the same at each call. Raises DataLoss for bytes that are gone."""
         place, pinned = self.stream.pinned(start, end)
+        while self._reads_bytes and self._archived.require_readable(pinned):
+            place, pinned = self.stream.pinned(start, end)
         read = self.options.read
         if self.columns.of_record:
             pinned = [replace(pin, facts=self.columns.facts(pin.segment)) for pin in pinned]

@@ -20,7 +20,8 @@ from tierfs.pipeline.reader.line_format import LineFormat, Mode, Separator, requ
 from tierfs.pipeline.reader.partition_conditions import parse_conditions
 from tierfs.pipeline.reader.planning import Sizes
 from tierfs.pipeline.reader.selection import Selection, Tail
-from tierfs.pipeline.spark import catalog, unknown_options
+from tierfs.pipeline.spark import catalog
+from tierfs.pipeline.spark.archived import ArchiveWait, WhenArchived
 from tierfs.pipeline.spark.named_positions import (
     EARLIEST,
     LATEST,
@@ -45,7 +46,7 @@ _READ_OPTIONS = (
     *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
     *("basePath", "partitionFilter", "hiddenFiles", "timeZone", "ignoreMissingFiles"),
     *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
-    *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
+    *("maxPartitionBytes", "openCostInBytes", "minPartitions", "archived", "archivedTimeout", "thawDays"),
     *("startOffset", "endOffset", "startEntry", "endEntry", "startingTimestamp", "endingTimestamp"),
     *("startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
     *("startingOffsetsByTimestampStrategy", "failOnDataLoss"),
@@ -129,6 +130,7 @@ class ReadOptions:
     """The directory below which names hold columns; None: the paths themselves."""
     zone: tzinfo = UTC
     """Of times that name none."""
+    archive: ArchiveWait = field(default_factory=ArchiveWait)
 
     @classmethod
     def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
@@ -177,6 +179,11 @@ class ReadOptions:
             named=named,
             base=base,
             zone=zone,
+            archive=ArchiveWait.of(
+                given.choice("archived", WhenArchived, WhenArchived.ERROR),
+                given.duration_s("archivedTimeout"),
+                None if given.text("thawDays") is None else given.number("thawDays", 1),
+            ),
         )
 
     def require_batch(self) -> None:
@@ -215,6 +222,8 @@ class Given:
                     f"the option {printable(name)} is refused: options appear in logs and plans",
                     remedy="set profile, or use a source that botocore reads: AWS_PROFILE, ~/.aws, a role",
                 )
+            from tierfs.pipeline.spark import unknown_options  # only an error needs it
+
             spelling = next(given for given in options if given.lower() == name)
             raise InvalidRequest(
                 f"unknown option {printable(unknown_options.spelled(spelling))}",
@@ -260,11 +269,11 @@ class Given:
         except ValueError as exc:
             raise self._wrong(name, "a size, like 128MiB") from exc
 
-    def duration_s(self, name: str, default: float) -> float:
+    def duration_s(self, name: str) -> float | None:
         """Return seconds, from texts like 15m, as Spark has them; a bare number, milliseconds there, is refused."""
         value = self.text(name)
         if value is None:
-            return default
+            return None
         try:
             if units.decimal(value) is not None:
                 raise ValueError("no unit")

@@ -32,6 +32,7 @@ from tierfs.pipeline.reader.selection import (
     selected_names,
     table_directories,
 )
+from tierfs.pipeline.spark.archived import ArchivedObjects, reads_bytes
 from tierfs.pipeline.spark.columns import SegmentColumns, full_schema, require_columns
 from tierfs.pipeline.spark.named_positions import NamedBounds
 from tierfs.pipeline.spark.options import Bounds, ReadOptions, StoreOptions
@@ -91,26 +92,44 @@ def require_schema(txn: ReadTransaction, options: ReadOptions, schema: StructTyp
 def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPlan:
     """Plan partitions of everything selected, as the store is now. With tail=offload bytes are uploaded first."""
     schema = full_schema(options.row_type, {}) if schema is None else schema
-    with open_store(options.where) as store, _no_cycles():
+    with open_store(options.where) as store:
         with store.metadata.read() as txn:
             columns = require_schema(txn, options, schema)
-        if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
+        if options.row_type is RowType.SEGMENTS:
+            return _plan_of_records(store, options)
+        if options.tail is Tail.OFFLOAD and not store.is_replica:
             offload_tails(store, options)
-        with store.metadata.read() as txn:
-            place = place_of(txn, str(store.path), store.settings.cold)
-            partitions: list[Partition] | list[tuple[SegmentRow, ...]]
-            if options.row_type is RowType.SEGMENTS:
-                partitions = list(_segment_rows(txn, options))
-            else:
-                cuts_times = options.bounds.cuts_times or options.named.cuts_times
-                with finding_times(store, options) if cuts_times else nullcontext() as place_in:
-                    pinned = list(_pinned(txn, options, columns, place_in))
-                for named in options.named.given:
-                    named.require_used(pin.path for pin in pinned)
+        archived, reads = ArchivedObjects(store, options.archive), reads_bytes(options.row_type, schema.names)
+        while True:
+            with _no_cycles():
+                place, pinned = _all_pinned(store, options, columns)
                 partitions = plan(pinned, options.sizes, reach_of(options))
             if not partitions:
-                explain_nothing(txn, options.selection)
-            return ReadPlan(place, partitions)
+                with store.metadata.read() as txn:
+                    explain_nothing(txn, options.selection)
+            if not reads or not archived.require_readable(pinned):
+                return ReadPlan(place, partitions)
+
+
+def _plan_of_records(store: Store, options: ReadOptions) -> ReadPlan:
+    with store.metadata.read() as txn:
+        rows = list(_segment_rows(txn, options))
+        if not rows:
+            explain_nothing(txn, options.selection)
+        return ReadPlan(place_of(txn, str(store.path), store.settings.cold), rows)
+
+
+def _all_pinned(
+    store: Store, options: ReadOptions, columns: SegmentColumns
+) -> tuple[ScannedStore, list[PinnedSegment]]:
+    """Pin everything selected, as the store is now. Raises what the options and reading raise."""
+    with store.metadata.read() as txn:
+        cuts_times = options.bounds.cuts_times or options.named.cuts_times
+        with finding_times(store, options) if cuts_times else nullcontext() as place_in:
+            pinned = list(_pinned(txn, options, columns, place_in))
+        for named in options.named.given:
+            named.require_used(pin.path for pin in pinned)
+        return place_of(txn, str(store.path), store.settings.cold), pinned
 
 
 def offload_tails(store: Store, options: ReadOptions) -> None:

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from tierfs.base.words.types import MIB
 from tierfs.pipeline.reader.block_batches import Block, read_blocks
-from tierfs.pipeline.reader.entry_batches import EntryBatch, read_entries
 from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
 from tierfs.pipeline.reader.line_batches import Lines, Wanted, int64s
 from tierfs.pipeline.reader.line_format import LineFormat
@@ -30,6 +29,7 @@ from tierfs.pipeline.spark.row_types import SegmentRow
 
 if TYPE_CHECKING:
     from tierfs.engine.ledger.message_records import MessageRecord
+    from tierfs.pipeline.reader.entry_batches import EntryBatch
 
 # Rows up to which lines of small segments are joined: a batch of its own costs Spark a fifth of a millisecond.
 _JOINED_ROWS = 8192
@@ -78,11 +78,15 @@ class RowReader:
 
     def entries(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield entries of ledgers."""
+        from tierfs.pipeline.reader.entry_batches import read_entries  # as in `messages`: other rows do not need it
+
         for batch in read_entries(fetcher, partition, with_payloads=self._has("payload")):
             yield self._entries(batch, partition.parts[batch.part].source)
 
     def messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
+        from tierfs.pipeline.reader.entry_batches import read_entries
+
         for batch in read_entries(fetcher, partition, with_payloads=True):
             rows = list(_messages(batch))
             if rows:

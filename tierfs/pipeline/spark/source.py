@@ -37,10 +37,12 @@ class TierfsDataSource(DataSource):
         with explained():
             from tierfs.pipeline.spark.options import STREAM_OPTIONS, ReadOptions
             from tierfs.pipeline.spark.planning import schema_of
-            from tierfs.pipeline.spark.stream_options import Pace
 
             options = ReadOptions.of(self.options, STREAM_OPTIONS)  # Spark does not say here which kind of read it is
-            Pace.of(self.options)
+            if any(name in self.options for name in STREAM_OPTIONS):
+                from tierfs.pipeline.spark.stream_options import Pace  # most reads have none of them
+
+                Pace.of(self.options)
             return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -43,18 +43,19 @@ class Pace:
     def of(cls, options: Mapping[str, str]) -> Pace:
         """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
         given = Given(options, options)
+        delay_s = given.duration_s("maxTriggerDelay")
         limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
         pace = cls(
             max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
             max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
             min_bytes=given.size("minBytesPerTrigger", 0),
-            max_delay_s=given.duration_s("maxTriggerDelay", _MAX_DELAY_S),
+            max_delay_s=_MAX_DELAY_S if delay_s is None else delay_s,
         )
         if pace.max_bytes is not None and pace.min_bytes > pace.max_bytes:
             raise InvalidRequest(
                 "minBytesPerTrigger is greater than maxBytesPerTrigger", remedy="set it to at most as much"
             )
-        if given.text("maxTriggerDelay") is not None and not pace.min_bytes:
+        if delay_s is not None and not pace.min_bytes:
             raise InvalidRequest(
                 "maxTriggerDelay has no effect without minBytesPerTrigger", remedy="set both, or neither"
             )

@@ -69,7 +69,7 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limits = NO_LIMIT if pace is None else Limits(pace.max_bytes, pace.max_segments)
             least_bytes = 0 if pace is None else opened.small.least_bytes()
             begin = StreamOffset.of(start)
-            end = opened.stream.next_offset(begin, limits, least_bytes)
+            end = opened.next_offset(begin, limits, least_bytes)
             if end != begin:
                 opened.small.start_batch()
             return end.as_json()
