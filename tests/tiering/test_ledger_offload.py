@@ -128,7 +128,7 @@ def test_open_and_empty_ledgers_are_refused(store: TestStore) -> None:
     opened = new_ledger(store, THREE_BLOCKS, close=False)
     with pytest.raises(InvalidRequest, match="is open"):
         offload(store, opened)
-    with pytest.raises(InvalidRequest, match="has no bytes"):
+    with pytest.raises(InvalidRequest, match="has no entries"):
         offload(store, new_ledger(store, []))
     with pytest.raises(NotFound):
         offloader(store).offload(SegmentId(999), uuid4())

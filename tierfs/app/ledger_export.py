@@ -131,7 +131,7 @@ class Exporter:
         with self._store.metadata.read() as txn:
             ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
             records = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
-            empty = None if records else empty_ledgers.object_of(ledger)
+            empty = None if records else empty_ledgers.find(txn, ledger)
             records = records if empty is None else [empty]
         if not segment.sealed:
             return Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")

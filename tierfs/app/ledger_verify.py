@@ -84,7 +84,7 @@ class LedgerVerifier:
             with self._store.metadata.read() as txn:
                 result.entries = entries.count(txn, segment.id)
                 records = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
-                empty = None if records else empty_ledgers.object_of(entries.find(txn, segment.id))
+                empty = None if records else empty_ledgers.find(txn, entries.find(txn, segment.id))
                 records = records if empty is None else (empty,)
             self._verify(segment, records, result)
         except (DataLoss, NotFound, Conflict) as exc:
@@ -189,7 +189,7 @@ def _check_objects(
     if data.length_bytes != record.stored_bytes:
         what = f"{printable(data.name)} has {data.length_bytes} bytes"
         raise DataLoss(f"{what}, its record says {record.stored_bytes}")
-    if data.etag != record.etag:
+    if record.etag and data.etag != record.etag:
         warnings.add(f"{printable(data.name)} was copied or rewritten: its ETag has changed")
     for stored in (data, index):
         if stored is None:

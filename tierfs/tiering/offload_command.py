@@ -12,7 +12,7 @@ from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.types import ChunkState, SegmentId, SegmentKind, SegmentStatus
-from tierfs.engine.metadata import directories, sums, tables
+from tierfs.engine.metadata import directories, empty_ledgers, sums, tables
 from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.records import SegmentRecord
@@ -117,6 +117,8 @@ def not_cold(metadata: MetadataStore, path: str, report: OnProgress = unseen) ->
     for page in directories.pages(metadata.read, path):
         with metadata.read() as txn:
             rows = [message(txn, SEGMENTS, tables.u64(segment_id)) for _, segment_id in page]
+            empty = sum(row is not None and not row.length and _is_empty_ledger(txn, row.id) for row in rows)
+        segments += empty
         for row in rows:
             if row is None:  # gone meanwhile
                 continue
@@ -127,6 +129,12 @@ def not_cold(metadata: MetadataStore, path: str, report: OnProgress = unseen) ->
                 segments, size = segments + 1, size + alone_bytes
         listed(0, page[-1][0] if page else path, len(page))
     return NotCold(segments, size, ledger_bytes)
+
+
+def _is_empty_ledger(txn: ReadTransaction, segment_id: int) -> bool:
+    """Return whether a segment is a ledger of empty entries that is to be offloaded."""
+    segment = directories.segment(txn, SegmentId(segment_id))
+    return segment is not None and empty_ledgers.is_due(txn, segment)
 
 
 @dataclass(slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from tierfs.base.words import names
-from tierfs.base.words.types import SegmentId, SegmentKind, Tier
-from tierfs.engine.metadata import chains, directories, sums, tables
+from tierfs.base.words.types import SegmentId, SegmentKind, SegmentStatus, Tier
+from tierfs.engine.metadata import chains, directories, empty_ledgers, sums, tables
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.message_rows import message
 from tierfs.engine.metadata.policies import PolicyCache
@@ -69,7 +70,7 @@ class Snapshots:
         self._is_stuck = is_stuck
         # A damaged row is looked at, to be listed as failed.
         self._changed = ChangedSegments(
-            metadata, lambda row: row is None or row.local.count, lambda: [view.id for view in planner.views]
+            metadata, lambda row: row is None or _may_act(row), lambda: [view.id for view in planner.views]
         )
         self._first: dict[SegmentId, None] = {}
         """Segments to read before those that changed."""
@@ -142,7 +143,9 @@ class Snapshots:
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
         row = txn.message(SEGMENTS, tables.u64(segment_id))  # thousands of evicted ones need no more
-        segment = directories.segment(txn, segment_id) if row is not None and row.local.count else None
+        segment = directories.segment(txn, segment_id) if row is not None and _may_act(row) else None
+        if segment is not None and not segment.local.count and not empty_ledgers.is_due(txn, segment):
+            segment = None
         removal = NOT_REMOVED if segment is None else directories.top(txn, segment).removal
         is_deleted = segment is None or (not removal.due_ms and directories.is_going(txn, segment))
         if segment is None or is_deleted:
@@ -154,6 +157,12 @@ class Snapshots:
             view = replace(idle, removed_ms=removal.removed_ms)
         self._planner.put(view)
         return waits_for
+
+
+def _may_act(row: Any) -> bool:
+    """Return whether a segment may have something to do, by its row: local bytes, or entries that are all empty."""
+    is_closed_ledger = row.kind == SegmentKind.LEDGER and row.status != SegmentStatus.OPEN
+    return bool(row.local.count or (is_closed_ledger and not row.length))
 
 
 def view_of(

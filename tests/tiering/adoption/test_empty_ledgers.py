@@ -142,7 +142,7 @@ def opened(tmp_path: Path) -> Iterator[TestStore]:
 
 def record_of(store: TestStore) -> object:
     with store.metadata.read() as txn:
-        return empty_ledgers.object_of(entries.find(txn, store.segment(NAME).id))
+        return empty_ledgers.find(txn, entries.find(txn, store.segment(NAME).id))
 
 
 def test_objects_that_were_written_again_are_recorded(store: Path, tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
     require(segment is not None and segment.kind is SegmentKind.LEDGER, "a ledger without a segment", record.segment_id)
     require(max(record.ledger_id, record.entries, record.bytes) <= untrusted.MAX_ID, "a ledger of impossible numbers")
     untrusted.check_times(record.timestamp_ms, record.offload.timestamp_ms)
-    untrusted.check_unchunked(empty_ledgers.object_of(record), txn.store.cold_location_id)
+    untrusted.check_unchunked(empty_ledgers.find(txn, record), txn.store.cold_location_id)
     txn.put(LEDGERS, tables.u64(record.segment_id), record)
 
 

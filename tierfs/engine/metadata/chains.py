@@ -256,11 +256,24 @@ def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int
 
 
 def discard(
-    txn: WriteTransaction, location_id: LocationId, name: str, length: int = 0, *, due_ms: int | None = None
+    txn: WriteTransaction,
+    location_id: LocationId,
+    name: str,
+    length: int = 0,
+    *,
+    due_ms: int | None = None,
+    after_sequence: int = 0,
 ) -> None:
     """Queue a cold object for deletion, which is due now unless a time is given."""
-    due_ms = txn.now_ms if due_ms is None else due_ms
-    add_garbage(txn, GarbageRecord(due_ms=due_ms, tier=Tier.COLD, location_id=location_id, name=name, length=length))
+    record = GarbageRecord(
+        due_ms=txn.now_ms if due_ms is None else due_ms,
+        tier=Tier.COLD,
+        location_id=location_id,
+        name=name,
+        length=length,
+        after_sequence=after_sequence,
+    )
+    add_garbage(txn, record)
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:

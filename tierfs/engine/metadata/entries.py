@@ -192,9 +192,9 @@ def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:
     return ledger or LedgerRecord(segment_id=segment_id)
 
 
-def put_ledger(txn: WriteTransaction, ledger: LedgerRecord) -> None:
-    """Write and journal a ledger's record."""
-    changes.put(txn, LEDGERS, ledger)
+def put_ledger(txn: WriteTransaction, ledger: LedgerRecord) -> int:
+    """Write and journal a ledger's record; return the change's sequence."""
+    return changes.put(txn, LEDGERS, ledger)
 
 
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:

@@ -144,14 +144,15 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
 
 
 def check_unchunked(record: ObjectRecord | None, own_location: int) -> None:
-    """Raise DataLoss unless an object of a ledger without bytes, None for no such object, can be an adopted one."""
+    """Raise DataLoss unless an object of a ledger without bytes, None for no such object, can be there."""
     if record is None:
         return
-    require(0 < record.location_id != own_location, "an adopted ledger in the store's own location", record.name)
+    if record.foreign:
+        require(0 < record.location_id != own_location, "an adopted ledger in the store's own location", record.name)
     require(record.encoding is not PayloadEncoding.RAW, "a ledger's object without an encoding", record.name)
     require(record.stored_length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.name)
     for name in filter(None, (record.name, record.index_name)):
-        check_object_name(name, owned=False)
+        check_object_name(name, owned=not record.foreign)
 
 
 def check_object_name(name: str, *, owned: bool) -> None:

@@ -100,7 +100,8 @@ class RemovalBatch:
             segment = self._drop(segment, tier, segment.tier_state(tier).count, sequence)
         streams.unlink(txn, segment)
         if segment.kind is SegmentKind.LEDGER:
-            ledger_attempts.discard(txn, entries.find(txn, segment.id))
+            ledger = entries.find(txn, segment.id)
+            ledger_attempts.discard(txn, ledger, due_ms=self._cold_due_ms, after_sequence=sequence)
         if segment.kind is SegmentKind.LEDGER:
             copies_elsewhere.owe(txn, segment)
         entries.forget(txn, segment)

@@ -15,7 +15,7 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, Sealed
 from tierfs.base.words.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 from tierfs.engine.ledger import keys
-from tierfs.engine.metadata import chains, changes, directories, entries, policies
+from tierfs.engine.metadata import chains, changes, directories, empty_ledgers, entries, policies
 from tierfs.engine.metadata import entries as metadata_ledgers
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.ledger_records import LedgerRecord
@@ -180,13 +180,21 @@ def close_if_due(
     return True, ended
 
 
-def discard(txn: WriteTransaction, ledger: LedgerRecord) -> None:
-    """Queue the objects of an incomplete offload attempt for deletion, whether they exist or not."""
+def discard(txn: WriteTransaction, ledger: LedgerRecord, *, due_ms: int, after_sequence: int = 0) -> None:
+    """Queue the objects for deletion that only the ledger's context has.
+
+    Those of an incomplete attempt, whether they exist or not, are due now. Those of a ledger of empty entries are due
+    at a time, once the journal has a change by which no ledger has them.
+    """
     uuid, location_id = ledger.offload.uuid, txn.store.cold_location_id
-    if uuid is None or ledger.offload.complete or not location_id:
+    if uuid is None or not location_id:
         return
-    for name in (keys.data_key(uuid, ledger.ledger_id), keys.index_key(uuid, ledger.ledger_id)):
-        chains.discard(txn, location_id, name)
+    if not ledger.offload.complete:
+        for name in (keys.data_key(uuid, ledger.ledger_id), keys.index_key(uuid, ledger.ledger_id)):
+            chains.discard(txn, location_id, name)
+        return
+    for name in empty_ledgers.own_names(ledger):
+        chains.discard(txn, location_id, name, due_ms=due_ms, after_sequence=after_sequence)
 
 
 def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tuple[Position | None, list[str]]:

@@ -56,6 +56,16 @@ class MemberLedger:
     known: LedgerRecord
 
     @property
+    def is_cold(self) -> bool:
+        """Whether it is offloaded: all its bytes, or all its entries where these are empty."""
+        return self.segment.whole_in_cold or (not self.segment.length and self.known.offload.complete)
+
+    @property
+    def waits_for_offload(self) -> bool:
+        """Whether it is closed, has entries, and is not offloaded."""
+        return self.segment.sealed and self.entries > 0 and not self.is_cold
+
+    @property
     def end(self) -> Position:
         """Return the position after the last entry."""
         return Position(self.ledger_id, self.entries)
@@ -203,12 +213,7 @@ def status(txn: ReadTransaction, path: str, *, held: bool) -> ManagedStatus:
     directory_id = directory_of(txn, path)
     ledgers = members(txn, directory_id)
     in_progress = being_offloaded(txn, held=held)
-    waiting = (
-        member
-        for member in ledgers
-        if member.segment.sealed and member.segment.length and not member.segment.whole_in_cold
-    )
-    following = next(waiting, None)
+    following = next((member for member in ledgers if member.waits_for_offload), None)
     offloaded = sum(member.segment.length for member in ledgers if member.segment.whole_in_cold)
     total = sum(member.segment.length for member in ledgers)
     name = names.join(names.split(path))

@@ -276,8 +276,11 @@ class LedgerLinker:
     ) -> OffloadProgress:
         """Return the context of an adopted ledger; it has the object of one to whose object no chunk refers."""
         offload = _offload(plan, self._place, txn.now_ms)
-        if ledger.payload_bytes or len(ledger.parts) != 1 or self._owned:
+        if ledger.payload_bytes or len(ledger.parts) != 1:
             return offload
+        if self._owned:
+            stored_bytes = ledger.parts[0].part.data.length_bytes
+            return replace(offload, driver_properties=empty_ledgers.own_properties(stored_bytes))
         place = policies.register_foreign(txn, self._place)
         empty = _described(segment_id, place.id, ledger.parts[0], "", foreign=True)
         return replace(offload, driver_properties={**offload.driver_properties, **empty_ledgers.properties(empty)})

@@ -92,7 +92,7 @@ def _lacks_objects(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPla
     """Return whether the objects of a ledger without bytes are others than recorded, or not recorded."""
     if segment.length or segment.cold.count or len(plan.parts) != 1:
         return False
-    known, data = empty_ledgers.object_of(entries.find(txn, segment.id)), plan.parts[0].data
+    known, data = empty_ledgers.find(txn, entries.find(txn, segment.id)), plan.parts[0].data
     return known is None or (known.etag, known.stored_bytes) != (data.etag, data.length_bytes)
 
 

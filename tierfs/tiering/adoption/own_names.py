@@ -15,7 +15,7 @@ from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.adoption.plan import AdoptionPlan, LeftOut
-from tierfs.tiering.ledgers.owners import companions
+from tierfs.tiering.ledgers.owners import companions, unchunked_names
 
 # Directories below our own location that are always ours: their objects have no records.
 _OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
@@ -41,7 +41,7 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
     if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
         return OwnNames()
     named = {record.name for _, record in txn.scan(OBJECTS) if record.location_id == ours.id}
-    named.update(companions(txn))
+    named.update(companions(txn), unchunked_names(txn))
     named.update(intent.name for _, intent in txn.scan(INTENTS))
     named.add(MARK_NAME)
     named.update(row.name for _, row in txn.scan(GARBAGE) if row.location_id == ours.id)

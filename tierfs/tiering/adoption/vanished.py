@@ -60,7 +60,7 @@ class Absent:
                         objects[record.name] = objects.get(record.name, 0) + chunk.length
                 empty = None
                 if not objects and segment.kind is SegmentKind.LEDGER:
-                    empty = empty_ledgers.object_of(entries.find(txn, segment.id))
+                    empty = empty_ledgers.find(txn, entries.find(txn, segment.id))
                 if empty is not None and empty.location_id == known.id:
                     objects[empty.name] = 0
                 if objects:

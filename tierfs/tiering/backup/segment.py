@@ -30,7 +30,17 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage, FileSource, StoredOb
 from tierfs.engine.chunkstore.sequential_read import ObjectFile, read_steps
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import replay
-from tierfs.engine.metadata import chain_edits, chains, changes, directories, frames, policies, store_ownership, tables
+from tierfs.engine.metadata import (
+    chain_edits,
+    chains,
+    changes,
+    directories,
+    empty_ledgers,
+    frames,
+    policies,
+    store_ownership,
+    tables,
+)
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.record_parts import may_have_length
@@ -399,7 +409,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
     changes.segment_changed(txn, segment)
     ledger = txn.get(LEDGERS, tables.u64(segment.id))
     if ledger is not None:
-        changes.changed(txn, LEDGERS, ledger)
+        changes.put(txn, LEDGERS, empty_ledgers.not_offloaded(ledger))  # those objects went with the segment
     linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         records = (_announced(txn, chunk, shared),) if chunk.object_id else ()

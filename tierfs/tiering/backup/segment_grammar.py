@@ -164,7 +164,8 @@ class _Grammar:
     def _ledger(self, message: pb.LedgerRecord) -> None:
         of_this = message.segment_id == self._id and self._contents.segment.kind == SegmentKind.LEDGER
         require(of_this, "a ledger of something else", message.segment_id)
-        untrusted.check_unchunked(empty_ledgers.object_of(LEDGERS.codec.from_message(message)), self._own_location)
+        ledger = LEDGERS.codec.from_message(message)
+        untrusted.check_unchunked(empty_ledgers.object_of(ledger, self._own_location), self._own_location)
 
     def _checksums(self, message: pb.ObjectChecksums) -> None:
         self._object(message.object)

@@ -31,7 +31,14 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, batches
 from tierfs.tiering.garbage.collect import Collected
-from tierfs.tiering.ledgers.owners import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
+from tierfs.tiering.ledgers.owners import (
+    companions,
+    has_ledgers,
+    is_of_ledger,
+    is_ours,
+    ledger_objects,
+    unchunked_names,
+)
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 
@@ -285,4 +292,5 @@ def _has_object(txn: ReadTransaction, chunk: ChunkRecord) -> bool:
 def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:
     """Return those of the names that any record mentions; one pass over all objects."""
     others = (row.name for rows in (txn.scan(INTENTS), txn.scan(GARBAGE)) for _, row in rows)
-    return chains.objects_named(txn, names) | {name for name in others if name in names} | companions(txn).keys()
+    named = chains.objects_named(txn, names) | {name for name in others if name in names}
+    return named | companions(txn).keys() | unchunked_names(txn)

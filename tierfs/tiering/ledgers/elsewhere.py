@@ -49,7 +49,7 @@ class OffloadElsewhere:
         """
         with self._metadata.read() as txn:
             members = positions.members(txn, positions.directory_of(txn, self._path))
-        wanted = [member for member in positions.closed_before(members, before, self._path) if member.segment.length]
+        wanted = [member for member in positions.closed_before(members, before, self._path) if member.entries]
         attempts = Attempts()
         self._delete_owed(attempts)
         todo = [member for member in wanted if not member.known.elsewhere.complete]
@@ -152,4 +152,4 @@ class OffloadElsewhere:
 
 def _is_done(member: MemberLedger) -> bool:
     """Return whether nothing of a ledger is left to offload: it is offloaded, or closed without an entry."""
-    return member.known.elsewhere.complete or (member.segment.sealed and not member.segment.length)
+    return member.known.elsewhere.complete or (member.segment.sealed and not member.entries)

@@ -99,9 +99,10 @@ class ManagedOffload:
     ) -> PrefixOffloaded:
         """Make every closed ledger cold that ends before a position, oldest first; None means every closed one.
 
-        Empty ledgers and cold ones are skipped; a ledger that is deleted meanwhile is not an error. Raises NotFound,
-        InvalidRequest for a position outside the ledgers, Conflict during another offload of the managed ledger,
-        Fenced, and the first error of a ledger after all others were attempted.
+        Ledgers without entries and cold ones are skipped; a ledger that is deleted meanwhile is not an error.
+
+        Raises NotFound, InvalidRequest for a position outside the ledgers, Conflict during another offload of the
+        managed ledger, Fenced, and the first error of a ledger after all others were attempted.
         """
         with self._metadata.read() as txn:
             directory_id = positions.directory_of(txn, path)
@@ -135,9 +136,9 @@ def _plan(members: Sequence[MemberLedger], before: Position | None, path: str) -
     closed = [member for member in members if member.segment.sealed]
     before_it = closed if before is None else positions.closed_before(members, before, path)
     ids = {member.segment.id for member in before_it}
-    inside = [member for member in before_it if member.segment.length]
+    inside = [member for member in before_it if member.entries]
     following = next((member for member in members if member.segment.id not in ids), None)
     end = members[-1].end if members else ""
     first = end if following is None else Position(following.ledger_id, 0)
-    todo = tuple(member for member in inside if not member.segment.whole_in_cold)
+    todo = tuple(member for member in inside if not member.is_cold)
     return _Plan(todo, str(first), len(inside) - len(todo))

@@ -59,7 +59,7 @@ class ObjectOffloader:
         """See Offloader.offload; the data object first, then the index, with which Pulsar takes it for offloaded.
 
         Needs as much room in the directory for temporary files as the payloads take. Raises InvalidRequest for a ledger
-        without bytes, for an entry that fits into no block, and for extra metadata that no object can have; DataLoss;
+        without entries, for an entry that fits into no block, and for extra metadata that no object can have; DataLoss;
         and storage errors.
         """
         extra = keys.extra_metadata(extra_metadata or {})
@@ -76,8 +76,8 @@ class ObjectOffloader:
                     spool.write(payload)
             with map_os_errors(_SPOOL):
                 spool.flush()
-            if not sum(lengths):
-                raise InvalidRequest(f"ledger {ledger.ledger_id} has no bytes: there is nothing to offload")
+            if not lengths:
+                raise InvalidRequest(f"ledger {ledger.ledger_id} has no entries: there is nothing to offload")
             if self._transform is None and sum(lengths) != ledger.length:
                 raise DataLoss(f"ledger {ledger.ledger_id} has {ledger.length} bytes, but {sum(lengths)} were read")
             plans = plan_blocks(lengths, self._block_bytes)

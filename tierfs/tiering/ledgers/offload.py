@@ -3,6 +3,9 @@
 Crash order as in objects.py: the attempt is recorded with the intents, the data object is followed by our copy of its
 entries and by the index object, and the commit that links the chunk completes the attempt. A ledger without its index
 object is not offloaded. An attempt abandons the objects of an earlier one at the same ledger.
+
+A ledger whose entries are all empty has no chunk to link: its commit completes the attempt alone, which then names the
+two objects (engine/metadata/empty_ledgers.py). Its entries need no copy, as its record has their number.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, NotFoun
 from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
+from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject, Uploads
 from tierfs.engine.ledger import keys as object_keys
 from tierfs.engine.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
+from tierfs.engine.ledger.index import LedgerIndex
+from tierfs.engine.ledger.index_codec import encode_index
 from tierfs.engine.ledger.keys import Role
-from tierfs.engine.metadata import chains, changes, chunk_times, directories, entries, entries_object
+from tierfs.engine.metadata import chains, changes, chunk_times, directories, empty_ledgers, entries, entries_object
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.entries import StoredEntries
 from tierfs.engine.metadata.ledger_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
@@ -69,7 +74,7 @@ class LedgerOffloader:
         self._cold.require_ours()
         with self._metadata.read() as txn:
             segment = _closed(txn, segment_id)
-            if segment.whole_in_cold:
+            if _is_cold(txn, segment):
                 return 0
             lengths = _lengths(txn, segment)
             sources = tuple(source_chunk(txn, chunk, record) for chunk, record in _local(txn, segment))
@@ -79,7 +84,8 @@ class LedgerOffloader:
             source = LedgerSource(payloads, lengths, plans)
             try:
                 extra = object_keys.extra_metadata(extra_metadata or {})
-                recipe = LedgerRecipe(self._metadata, segment, uuid, payloads, source, extra)
+                kind = LedgerRecipe if segment.length else EmptyLedgerRecipe
+                recipe = kind(self._metadata, segment, uuid, payloads, source, extra)
                 self._end_earlier(segment_id)
                 objects.make(self._metadata, self._cold, recipe)
             except DamagedChunk as exc:
@@ -113,13 +119,13 @@ class LedgerOffloader:
                     f"{printable(path)}: its objects are the only valid copy of some bytes",
                     remedy=f"check the local copy: tierfs check {word}; or delete the ledger: tierfs rm {word}",
                 )
-            self._unlink(txn, segment, ledger)
-            entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))
+            sequence = entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))
+            self._unlink(txn, segment, ledger, sequence)
 
-    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, ledger: LedgerRecord) -> None:
+    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, ledger: LedgerRecord, sequence: int) -> None:
         chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
         if not chunks:
-            ledger_attempts.discard(txn, ledger)
+            ledger_attempts.discard(txn, ledger, due_ms=txn.now_ms, after_sequence=sequence)
             return
         sequence = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
         editor = Editor(txn, segment).remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
@@ -170,10 +176,10 @@ class LedgerRecipe(objects.Recipe[None]):
     def describe(self, txn: WriteTransaction) -> Description:
         """Record the attempt and discard an earlier one. Raises ChunksMoved when the ledger is cold by now."""
         segment = _closed(txn, self._segment.id)
-        if segment.whole_in_cold:
+        if _is_cold(txn, segment):
             raise ChunksMoved(f"{directories.full_name(txn, segment)} became cold meanwhile")
         ledger = entries.find(txn, segment.id)
-        ledger_attempts.discard(txn, ledger)
+        ledger_attempts.discard(txn, ledger, due_ms=txn.now_ms)
         if not ledger.timestamp_ms:  # closed by a version that did not record it
             ledger = replace(ledger, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
             ledger = replace(ledger, bytes=segment.length, timestamp_ms=segment.sealed_ms)
@@ -237,6 +243,46 @@ class LedgerRecipe(objects.Recipe[None]):
         )
 
 
+class EmptyLedgerRecipe(LedgerRecipe):
+    """Recipe for the same objects of a ledger whose entries are all empty."""
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """Record the attempt, as LedgerRecipe does, with no copy of the entries."""
+        description = super().describe(txn)
+        self._beside = self._beside[:1]
+        return replace(description, beside=self._beside)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """Write the data object; nobody looks for the place of an empty entry."""
+        return storage.put(description.name, self._source, metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Write the index object. There are no payloads to check."""
+        index = LedgerIndex.of_plans(copies.description(self._ledger, self._segment), self._source.plans)
+        for_index = {**self._object_metadata, object_keys.ROLE_KEY: Role.INDEX.value}
+        storage.put(self._beside[0], BufferSource(encode_index(index)), metadata=for_index)
+        return ()
+
+    def link(self, made: Made) -> None:
+        """Complete the attempt, whose context has the objects from then on."""
+        with self._metadata.write() as txn:
+            made.end_intents(txn)
+            segment = _closed(txn, self._segment.id)
+            if _is_cold(txn, segment):
+                raise ChunksMoved(f"{directories.full_name(txn, segment)} was offloaded meanwhile")
+            properties = empty_ledgers.own_properties(made.stored.length_bytes)
+            completed = replace(
+                self._ledger.offload, complete=True, timestamp_ms=txn.now_ms, driver_properties=properties
+            )
+            entries.put_ledger(txn, replace(self._ledger, offload=completed))
+            txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def _is_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    """Return whether a closed ledger is offloaded: every byte, or, where it has none, every entry."""
+    return segment.whole_in_cold or (not segment.length and entries.find(txn, segment.id).offload.complete)
+
+
 def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
     """Return a ledger that can be offloaded. Raises NotFound, InvalidRequest."""
     segment = directories.segment(txn, segment_id)
@@ -247,12 +293,14 @@ def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
         raise InvalidRequest(f"{name} is not a ledger", remedy=f"tierfs offload {as_word(name)}")
     if not segment.sealed:
         raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs seal {as_word(name)}")
-    if not segment.length:
-        raise InvalidRequest(f"ledger {name} has no bytes: there is nothing to offload")
+    if not segment.length and not entries.count(txn, segment.id):
+        raise InvalidRequest(f"ledger {name} has no entries: there is nothing to offload")
     return segment
 
 
 def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
+    if not segment.length and entries.count(txn, segment.id) > empty_ledgers.MOST_OFFLOADED:
+        raise InvalidRequest(f"ledger {directories.full_name(txn, segment)} has too many empty entries to be offloaded")
     lengths = array("I")
     for run in entries.runs(txn, segment.id):
         lengths.extend(run.lengths)

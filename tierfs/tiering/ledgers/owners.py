@@ -13,7 +13,7 @@ from uuid import UUID
 from tierfs.base.words import names, units
 from tierfs.base.words.types import SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.metadata import chains
+from tierfs.engine.metadata import chains, empty_ledgers
 from tierfs.engine.metadata.entries_object import ENTRIES_PREFIX
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.records import ObjectRecord
@@ -70,6 +70,11 @@ def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
 def attempts(txn: ReadTransaction) -> set[UUID]:
     """Return every attempt that a ledger's context names."""
     return {uuid for _, ledger in txn.scan(LEDGERS) if (uuid := ledger.offload.uuid) is not None}
+
+
+def unchunked_names(txn: ReadTransaction) -> set[str]:
+    """Return the names of our objects that no record of an object has: those of ledgers of empty entries."""
+    return {name for _, ledger in txn.scan(LEDGERS) for name in empty_ledgers.own_names(ledger)}
 
 
 def companions(txn: ReadTransaction) -> dict[str, ObjectRecord]:

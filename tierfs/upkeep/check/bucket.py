@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -265,8 +265,12 @@ def _without_chunks(
             continue
         kind = Kind.OBJECT_MISSING if wrong.fault is Fault.MISSING else Kind.OBJECT_DIFFERS
         name = segment_name(txn, segment)
-        remedy = "all its entries are empty, and the store has them; adopt it again, or: tierfs rm"
-        yield Finding(kind, Severity.DAMAGE, name, wrong.why, remedy=remedy, place=FindingPlace(segment_id))
+        finding = Finding(kind, Severity.DAMAGE, name, wrong.why, place=FindingPlace(segment_id))
+        if record.foreign:
+            remedy = "all its entries are empty, and the store has them; adopt it again, or: tierfs rm"
+            yield replace(finding, remedy=remedy)
+        else:
+            yield replace(finding, mend=Mend.OFFLOAD_AGAIN)
 
 
 def _is_known(name: str, known: NamesIndex) -> bool:

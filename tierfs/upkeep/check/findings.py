@@ -97,6 +97,7 @@ class Mend(StrEnum):
     RESTORE = "restore the bytes if a valid copy exists"
     WRITE_CHECKPOINT = "write a checkpoint"
     WRITE_AGAIN = "write the object again"
+    OFFLOAD_AGAIN = "forget the offload, so that it is repeated"
     RENEW_OBJECT = "write its verified bytes to a new object"
     RESTORE_ENTRIES = "restore the entries from their copy in the bucket"
 

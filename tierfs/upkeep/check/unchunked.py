@@ -1,7 +1,7 @@
-"""Looks for objects that no chunk refers to, but a ledger: those of adopted ledgers whose entries are all empty.
+"""Looks for objects that no chunk refers to, but a ledger: those of ledgers whose entries are all empty.
 
-Such a ledger has no byte to check. It is whole while the objects that it was adopted from exist in their size;
-`ledger verify` also reads them.
+Such a ledger has no byte to check. It is whole while the objects that it was adopted from, or offloaded to, exist in
+their size; `ledger verify` also reads them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def unchunked(txn: ReadTransaction) -> Iterator[tuple[SegmentId, ObjectRecord]]:
 def of_segment(txn: ReadTransaction, segment_id: SegmentId) -> ObjectRecord | None:
     """Return the record of a ledger's objects that no chunk refers to; None where there are none."""
     try:
-        return empty_ledgers.object_of(entries.find(txn, segment_id))
+        return empty_ledgers.find(txn, entries.find(txn, segment_id))
     except DataLoss:  # the check of the metadata reports it
         return None
 

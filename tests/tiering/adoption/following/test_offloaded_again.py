@@ -227,11 +227,11 @@ def test_what_is_known_of_a_ledger_of_empty_entries(store: TestStore) -> None:
     empty = offloaded([b"", b""])
     run(store, place(empty))
     with store.metadata.read() as txn:
-        record = empty_ledgers.object_of(entries.find(txn, store.segment(NAME).id))
+        record = empty_ledgers.find(txn, entries.find(txn, store.segment(NAME).id))
     assert record is not None
     assert (record.name, record.index_name, record.stored_bytes) == (empty.key, f"{empty.key}-index", len(empty.data))
     assert (record.length, record.foreign, record.location_id > 0) == (0, True, True)
     run(store, place(offloaded(PAYLOADS, 8)))
     with store.metadata.read() as txn:
         other = store.segment(f"in/{TOPIC}/00000000000000000008")
-        assert empty_ledgers.object_of(entries.find(txn, other.id)) is None
+        assert empty_ledgers.find(txn, entries.find(txn, other.id)) is None

@@ -64,6 +64,7 @@ class Mender:
             Mend.ADD_DIRENT: lambda txn, finding: rows.add_dirent(txn, *_row(finding)),
             Mend.RELINK_CHAIN: lambda txn, finding: rows.relink_chain(txn, _place(finding)),
             Mend.CLEAR_ACTIVE: lambda txn, finding: rows.clear_active(txn, _place(finding)),
+            Mend.OFFLOAD_AGAIN: lambda txn, finding: rows.forget_offload(txn, _place(finding)),
             Mend.DROP_CHUNKS: lambda txn, finding: rows.drop_chunks(txn, _place(finding)),
         }
 

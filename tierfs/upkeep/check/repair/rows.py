@@ -13,13 +13,14 @@ from itertools import pairwise
 from tierfs.base.words import object_names
 from tierfs.base.words.types import ByteRange, DirectoryId, EntryKind, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore import local_files
-from tierfs.engine.metadata import chains, changes, checksums, directories, tables
+from tierfs.engine.metadata import chains, changes, checksums, directories, empty_ledgers, entries, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.engine.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.engine.segments import ledgers as ledger_attempts
 from tierfs.upkeep.check import rows, tree
 from tierfs.upkeep.check.findings import FindingPlace
 
@@ -179,6 +180,18 @@ def drop_chunks(txn: WriteTransaction, place: FindingPlace) -> str | None:
         return "their objects may contain the only copy of its bytes: tierfs recover, tierfs restore"
     for key, _ in chunks:
         txn.delete(CHUNKS.name, key)
+    return None
+
+
+def forget_offload(txn: WriteTransaction, place: FindingPlace) -> str | None:
+    """Forget the objects of a ledger of empty entries, which is due to be offloaded from then on."""
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    if segment is None:
+        return None
+    ledger = entries.find(txn, segment.id)
+    sequence = entries.put_ledger(txn, empty_ledgers.not_offloaded(ledger))
+    ledger_attempts.discard(txn, ledger, due_ms=txn.now_ms, after_sequence=sequence)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
     return None
 
 
