@@ -25,6 +25,8 @@ LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 HELD_FOR = {Gravity.CRITICAL: "1m", Gravity.WARNING: "5m", Gravity.NOTE: "1h"}
 LONGER = {ProblemKind.STUCK: "15m", ProblemKind.SUSPECT: "15m", ProblemKind.OWNER_UNKNOWN: "15m"}
 """Problems that often end by themselves: work is retried, and copies are read again."""
+AT_ONCE = {ProblemKind.OWNER_SILENT: "0m"}
+"""Problems that began a while ago when they are first shown, and end with a takeover soon after."""
 LABELS = {Gravity.CRITICAL: "critical", Gravity.WARNING: "warning", Gravity.NOTE: "info"}
 
 PANEL_WIDTH, PANEL_HEIGHT, DASHBOARD_WIDTH = 12, 8, 24
@@ -78,7 +80,7 @@ def alerts() -> Iterator[Alert]:
     }
     for kind in ProblemKind:
         name = "Tierfs" + "".join(word.capitalize() for word in kind.split("-"))
-        held_for = LONGER.get(kind, HELD_FOR[kind.gravity])
+        held_for = (AT_ONCE | LONGER).get(kind, HELD_FOR[kind.gravity])
         means, remedy = (LINK.sub(r"\1", text).replace("`", "") for text in rows[kind][2:4])
         expression = f'tierfs_problems{{kind="{kind}"}} > 0'
         yield Alert(name, expression, held_for, LABELS[kind.gravity], means, remedy)
@@ -143,6 +145,11 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     }),
     ("Bytes of followed logs that wait", "bytes", {"{{instance}} {{logs}}": "tierfs_follow_lag_bytes"}),
     ("Time for which lines of a followed log wait", "s", {"{{instance}}": "tierfs_follow_lag_seconds"}),
+    ("Standby: silence of the owner, and the time after which it takes over", "s", {
+        "{{instance}} silent": "tierfs_standby_silent_seconds",
+        "{{instance}} takes over": "tierfs_standby_takeover_seconds",
+        "{{instance}} blocked": "tierfs_standby_blocked",
+    }),
     ("Lost and suspect bytes", "bytes", {
         "{{instance}} lost": "tierfs_lost_bytes",
         "{{instance}} suspect": "tierfs_suspect_bytes",

@@ -12,18 +12,23 @@ import pytest
 
 from tests import verbs
 from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Hosts, Owner, append, hosts_in
+from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tierfs.app.recovery import promote as promotion
 from tierfs.app.recovery import recover
 from tierfs.app.standby_orders import pause, resume, take_over_now
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import unseen
+from tierfs.base.system.metrics import MetricName as M
+from tierfs.base.system.metrics import Sampled
 from tierfs.base.words.errors import Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
 from tierfs.base.words.types import Ack
 from tierfs.engine.journal import life
 from tierfs.engine.journal.names import standby_of
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.upkeep.holder import lock
+from tierfs.upkeep.holder.samples import samples_of
 from tierfs.upkeep.holder.standby_note import Phase
 
 FAILOVERS = 10
@@ -111,6 +116,28 @@ def test_a_silent_owner_is_replaced_and_fenced(hosts: Hosts) -> None:
         owner.tick()
     assert verbs.status(owner.store).not_offloaded_bytes >= len(b"only here and local")
     assert marks(hosts) == 0, "it is no standby any more"
+
+
+def of_standby(store: Store) -> tuple[Sampled | None, ...]:
+    """Silence, limit, and whether a takeover is blocked, as metrics."""
+    samples = samples_of(store.watched, holds=True, backlog=None, uptime_s=1)
+    return tuple(samples.get(name) for name in (M.STANDBY_SILENT, M.STANDBY_TAKEOVER, M.STANDBY_BLOCKED))
+
+
+def test_metrics_of_both_hosts_show_how_near_a_takeover_is(hosts: Hosts) -> None:
+    assert of_standby(hosts.owner.store) == (None, None, None)
+    standby = hosts.answered()
+    with lock.hold(standby.store.paths.holder, standby.clock):
+        standby.look(3)
+        assert of_standby(standby.store) == (3 * LOOK_S, AFTER_S, 0)
+        pause(standby.store, "the owner gets a new disk")
+        assert of_standby(standby.store) == (3 * LOOK_S, AFTER_S, 1)
+    owner_clock = hosts.owner.store.clock
+    assert isinstance(owner_clock, ManualClock)
+    owner_clock.advance(7)
+    assert of_standby(hosts.owner.store) == (7, AFTER_S, None)
+    take_over_now(standby.store)
+    assert of_standby(standby.store) == (None, None, None), "it has no standby yet"
 
 
 def test_readers_keep_their_files(hosts: Hosts) -> None:

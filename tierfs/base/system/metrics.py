@@ -176,6 +176,21 @@ class MetricName(StrEnum):
         _SAMPLED,
         "Longest time for which a followed log of this host has had lines that are not in its segment.",
     )
+    STANDBY_SILENT = (
+        "tierfs_standby_silent_seconds",
+        _SAMPLED,
+        "On a standby: seconds without a sign of life, as it counts them. On its owner: age of the last one it showed.",
+    )
+    STANDBY_TAKEOVER = (
+        "tierfs_standby_takeover_seconds",
+        _SAMPLED,
+        "Time without a sign of life after which the standby takes over.",
+    )
+    STANDBY_BLOCKED = (
+        "tierfs_standby_blocked",
+        _SAMPLED,
+        "On a standby: 1 if it does not take over if the owner dies, else 0.",
+    )
     HELD = ("tierfs_held", _SAMPLED, "1 while any process does the store's background work, else 0.")
     PROBLEMS = ("tierfs_problems", _SAMPLED, "Problems of the store, as tierfs status lists them, by kind.", ("kind",))
     STUCK = ("tierfs_stuck_tasks", _SAMPLED, "Background work that failed and is retried.")

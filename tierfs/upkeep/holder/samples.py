@@ -16,6 +16,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.upkeep.holder.lock import mounts_of
 from tierfs.upkeep.holder.problem import ProblemKind
 from tierfs.upkeep.holder.problems import problems_of
+from tierfs.upkeep.holder.standby_note import Phase
 from tierfs.upkeep.holder.status import BacklogStatus, StoreStatus, age_s, store_status
 
 if TYPE_CHECKING:
@@ -67,12 +68,27 @@ def samples_of(
         MetricName.BUDGETS_SPENT: sum(budget.wait_s > 0 for budget in budgets),
         **_of_status(status),
     }
+    samples |= _of_standby(status, is_blocked=by_kind[ProblemKind.STANDBY_BLOCKED] > 0)
     if (lag := status.follow_lag) is not None:
         samples[MetricName.FOLLOW_LAG_BYTES] = {"all": lag.bytes, "worst": lag.worst_bytes}
         samples[MetricName.FOLLOW_LAG_SECONDS] = lag.longest_s
     if backlog is not None:
         samples[MetricName.BACKLOG_BYTES] = backlog.pending_bytes
         samples[MetricName.BACKLOG_AGE] = age_s(now_ms, backlog)
+    return samples
+
+
+def _of_standby(status: StoreStatus, *, is_blocked: bool) -> dict[MetricName, Sampled]:
+    """Return what is known of an owner's silence, by its standby, and by itself if it has one."""
+    note, is_standby = status.standby, status.journal.replica
+    if not note.after_s or status.journal.fenced_by_epoch or not (is_standby or note.phase is Phase.OWNER):
+        return {}
+    samples: dict[MetricName, Sampled] = {MetricName.STANDBY_TAKEOVER: note.after_s}
+    silent_s = note.silent_s if is_standby else status.standby_age_s
+    if silent_s is not None:
+        samples[MetricName.STANDBY_SILENT] = silent_s
+    if is_standby:
+        samples[MetricName.STANDBY_BLOCKED] = int(is_blocked)
     return samples
 
 
