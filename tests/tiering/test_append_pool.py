@@ -350,7 +350,7 @@ def test_a_pool_waits_for_the_callers_of_the_one_before(
 
 
 @pytest.mark.parametrize("acks", ["lc", "cl", "lcl", "clc", "lclcl", "cllc"])
-def test_appends_of_both_kinds_lie_in_one_chunk(store: TestStore, tmp_path: Path, acks: str) -> None:
+def test_appends_of_both_kinds_lie_in_one_segment(store: TestStore, tmp_path: Path, acks: str) -> None:
     """What the cold tier did not acknowledge is offloaded later, without the bytes that are cold already."""
     whole = b""
     for number, ack in enumerate(acks):
@@ -364,6 +364,16 @@ def test_appends_of_both_kinds_lie_in_one_chunk(store: TestStore, tmp_path: Path
     with store.metadata.read() as txn:
         check_store(txn)
     assert recovered_bytes(store, tmp_path / "other", "d/s") == whole
+
+
+def test_bytes_that_only_the_disk_has_are_due_once_later_ones_are_in_the_bucket(store: TestStore) -> None:
+    """Replicas show bytes up to the first missing one: no acknowledged append waits for the age of a chunk."""
+    store.append("d/s", b"a" * 30, ack=Ack.LOCAL)
+    for letter in (b"b", b"c"):
+        store.append("d/s", letter * 7, ack=Ack.COLD)
+    with store.metadata.read() as txn:
+        check_store(txn)
+    assert [chunk.chunk.range for chunk in store.layout("d/s").local] == [ByteRange(0, 30), ByteRange(30, 44)]
 
 
 def test_small_objects_of_a_pool_are_consolidated(store: TestStore) -> None:
