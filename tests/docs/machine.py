@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from pathlib import Path
+from subprocess import run
 
 from tests.commands import tierfs
 from tests.docs.blocks import ROOT, Reader
@@ -61,10 +63,24 @@ class Machine:
         """Unmount, and end the daemons, that the page left."""
         for mount in mounts():
             if mount.mountpoint.is_relative_to(self.root):
-                subprocess.run(["tierfs", "--store", mount.store, "umount", "--quiet", mount.mountpoint], check=True)
+                umount = ["tierfs", "--store", mount.store, "umount", "--quiet", mount.mountpoint]
+                # A task that Spark has ended may still have its file open; whoever keeps one is named.
+                left = eventually(lambda umount=umount: run(umount, check=False, capture_output=True).returncode == 0)
+                assert left, f"{mount.mountpoint} is kept by {users_of(mount.mountpoint)}"
         for file in self.root.rglob("store.toml"):
             for held in (StorePaths(file.parent).admin, StorePaths(file.parent).holder):
                 holder = lock.current(held)
                 if holder is not None:
                     os.kill(holder.pid, signal.SIGTERM)
                     assert eventually(lambda held=held: lock.current(held) is None)
+
+
+def users_of(directory: Path) -> list[str]:
+    """Return the processes with an open file or their working directory below a directory, and what it is."""
+    found = []
+    for link in chain(Path("/proc").glob("[0-9]*/cwd"), Path("/proc").glob("[0-9]*/fd/*")):
+        with suppress(OSError):  # it has ended, or closed it
+            if link.readlink().is_relative_to(directory):
+                words = (link.parents[len(link.parts) - 4] / "cmdline").read_bytes().split(b"\0")
+                found.append(f"{link} = {link.readlink()} of {words[:3]}")
+    return found

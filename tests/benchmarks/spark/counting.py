@@ -30,7 +30,7 @@ from tests.verbs import fill
 from tierfs.app import store as app
 
 _SIZE_BYTES = 300_000_000
-_HOT_BYTES = 1 << 30
+_HOT_BYTES = 1 << 29
 _UPLOADS = 16
 _SMALL = "small"
 
@@ -65,10 +65,8 @@ def bench_spark_counting(path: Path, server: RgwServer, bucket: str, repetitions
             "text, s3a": _measured(lambda: spark.read.text(f"s3a://{bucket}/plain/{source.name}"), count),
             "text, the path on a mount": _by_path(spark, path, mnt, NAME, count),
             "tierfs, by name": _measured(lambda: _named(spark, path, NAME), count),
-            **{
-                f"tierfs, by name, `{column}`": _measured(partial(_named, spark, path, NAME, column), count)
-                for column in ("value", "offset", "segment")
-            },
+            "tierfs, by name, `value`": _measured(lambda: _named(spark, path, NAME, "value"), count),
+            "tierfs, by name, `segment`": _measured(lambda: _named(spark, path, NAME, "segment"), count),
         }
         title = f"Spark counts lines, S3 tier (Ceph RGW), {_SIZE_BYTES // 10**6} MB"
         return _compared(title, repetitions, subjects)
@@ -112,8 +110,7 @@ def _upload_all(server: RgwServer, bucket: str, files: Path) -> None:
 
 def _named(spark: SparkSession, path: Path, name: str, column: str | None = None) -> DataFrame:
     source = spark.read.format("tierfs").option("store", str(path)).option("recursiveFileLookup", "true")
-    kinds = {"value": "string", "offset": "long", "segment": "string"}
-    return (source if column is None else source.schema(f"{column} {kinds[column]}")).load(name)
+    return (source if column is None else source.schema(f"{column} string")).load(name)
 
 
 def _by_path(spark: SparkSession, path: Path, mnt: Path, name: str, count: int) -> Callable[[], _Read]:

@@ -26,6 +26,8 @@ public class Hdfs {
         settings.set("dfs.namenode.safemode.extension", "0");
         // A file is complete once its data node has reported the last block; a client that asks earlier waits 400 ms.
         settings.set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "2");
+        // Each try waits twice as long: the usual 5 end after 62 ms, too soon for a busy machine; these after 8 s.
+        settings.set("dfs.client.block.write.locateFollowingBlock.retries", "12");
         DefaultMetricsSystem.setMiniClusterMode(true);  // formatting registers some sources, and the start once more
         boolean isNew = new File(directory, "name").mkdirs();
         if (isNew) NameNode.format(settings);
