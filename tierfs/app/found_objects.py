@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, TierfsError
+from tierfs.base.words.storage_classes import USUAL_CLASS
 from tierfs.engine.chunkstore.protocol import StoredObject
+from tierfs.engine.metadata import untrusted
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 
 # Far more than the id counter reaches, and it can still count on from there.
@@ -16,6 +18,12 @@ _MAX_SEGMENT_ID = 2**62
 def compressed_bytes(item: StoredObject) -> int:
     """Return the stored bytes of an object whose name says that it is compressed; 0 for any other."""
     return item.length_bytes if item.name.endswith(object_names.COMPRESSED) else 0
+
+
+def storage_class(item: StoredObject) -> str:
+    """Return the storage class of an object as a record may have it; empty for the usual one."""
+    name = item.storage_class
+    return name if untrusted.is_storage_class(name) and name != USUAL_CLASS else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class FoundObject:
     """Number of the pack among those that appends waited for, the later ones higher; 0 for any other object."""
     compressed_bytes: int = 0
     """Stored bytes of an object that is compressed; 0 for any other."""
+    storage_class: str = ""
+    """As the server names it; empty for the usual one."""
 
     @property
     def length_bytes(self) -> int:

@@ -9,6 +9,7 @@ A move that was stopped continues when it is run again. The place before is left
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -19,7 +20,9 @@ from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.setup.supported import require_settings
 from tierfs.app.store import Store
+from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import printable
@@ -28,19 +31,23 @@ from tierfs.engine.chunkstore import probe
 from tierfs.engine.chunkstore.paced import PacedStorage
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
-from tierfs.engine.chunkstore.protocol import ChunkStorage, supports_of
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, supports_of
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import policies, store_ownership, tables
-from tierfs.engine.metadata.records import LocationRecord
-from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
+from tierfs.engine.metadata.records import LocationRecord, ObjectRecord
+from tierfs.engine.metadata.tables import LOCATIONS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.transaction import ReadTransaction, batches
 from tierfs.tiering.relocate import Copied, TierCopy
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber
 from tierfs.upkeep.check.scrub.tables import ObjectTables
 from tierfs.upkeep.holder.perform import perform
 from tierfs.upkeep.holder.verbs import PLACE, SWITCH
+
+# Archived objects that are looked at at once, and rows per transaction (guesses).
+_LOOKS, _BATCH = 16, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,8 @@ def place_to(store: Store, wanted: Mapping[str, str]) -> Place:
 def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
     """Move the cold tier to another place. Raises InvalidRequest for the present one under any name, and in a replica.
 
-    Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
+    Objects get the class of new ones. Raises Archived, with nothing copied, while some must be restored first,
+    AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
     in a store that may not change, and what the storages raise; then the cold tier is where it was.
     """
     before = store.place_of(place_change.of_store(store.metadata, "move"))
@@ -80,6 +88,7 @@ def move(store: Store, place: Place, report: OnProgress) -> TierMoved:
                 )
             probe.require_writable(bare)
             is_marked = _is_marked(store, place, bare)
+            _require_restored(store, before.record.id)
             trace = stack.enter_context(probe.trace(bare))
             if trace.is_at(store.storage_of(before.record.id)):
                 raise _same_place(before, place)
@@ -124,6 +133,25 @@ def _is_marked(store: Store, place: Place, bare: ChunkStorage) -> bool:
         raise holds_a_store(place)
     refuse_nested(place, bare)
     return False
+
+
+def _require_restored(store: Store, location_id: LocationId) -> None:
+    """Raise Archived while objects must be restored before they can be copied, as far as the records tell."""
+    with store.metadata.read() as txn:
+        if txn.sums is not None and not txn.sums.archived_objects:
+            return
+    unrestored = Unrestored(store.storage_of(location_id))
+
+    def archived(_: ReadTransaction, rows: list[tuple[bytes, ObjectRecord]]) -> list[StoredObject]:
+        records = [record for _, record in rows if record.location_id == location_id and record.archive_class]
+        return [
+            StoredObject(each.name, each.stored_bytes, each.etag, storage_class=each.archive_class) for each in records
+        ]
+
+    with Pool(_LOOKS, "tierfs-move") as pool:
+        for some in batches(store.metadata.read, OBJECTS, _BATCH, archived):
+            deque(pool.in_order(unrestored.holds, some), maxlen=0)
+    unrestored.require_none("moved", "first run: tierfs thaw / --wait")
 
 
 def _same_place(before: Place, place: Place) -> InvalidRequest:

@@ -25,8 +25,10 @@ from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.store_mark import StoreMark
 from tierfs.engine.metadata import changes, frames, tables
 from tierfs.engine.metadata.environment import open_environment
-from tierfs.engine.metadata.records import IntentRecord, LocationRecord
-from tierfs.engine.metadata.tables import INTENTS, LOCATIONS
+from tierfs.engine.metadata.records import ARCHIVED_VERSION, IntentRecord, LocationRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import INTENTS, LOCATIONS, OBJECTS
+from tierfs.tiering.archive import moved_tier
 from tierfs.tiering.objects import JOBS_PREFIX
 from tierfs.tiering.relocate import record_place
 from tierfs.upkeep.holder import switch as switching
@@ -207,6 +209,35 @@ def test_a_move_that_is_refused_at_any_step_stays_where_it_is_and_goes_on_later(
         store.append("meanwhile", DATA, seal=True)
         store.offload()
         switch(store)
+    require_all_there(store, "s")
+
+
+def test_records_of_the_archive_are_corrected_by_the_next_holder_if_one_dies(
+    store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move brings every object into the class of new ones."""
+
+    def classes() -> set[str]:
+        with store.metadata.read() as txn:
+            return {record.archive_class for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
+
+    def die(metadata: MetadataStore) -> None:
+        with metadata.read() as txn:
+            if txn.store.archive_left:
+                raise AWAY
+
+    with store.metadata.write() as txn:
+        for record in [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD]:
+            changes.move_object(txn, replace(record, archive_class="GLACIER_IR", version=ARCHIVED_VERSION))
+    with monkeypatch.context() as patch:
+        patch.setattr(moved_tier, "correct", die)
+        with pytest.raises(Unavailable):
+            switch(store)
+    assert classes() == {"GLACIER_IR"}
+    store.cold = KeptOpen(target)
+    with store.holding() as work:
+        assert classes() == {""}
+        work.publish()
     require_all_there(store, "s")
 
 

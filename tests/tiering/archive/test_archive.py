@@ -80,6 +80,25 @@ def test_a_class_that_must_be_restored_is_one_clear_error_until_it_is_thawed(sto
     require_data(store)
 
 
+def test_a_move_brings_the_objects_out_of_the_archive(store: ArchivedStore, tmp_path: Path) -> None:
+    """Into the class of new objects, and the records say so, so that the policies move them again."""
+    (nas := tmp_path / "nas").mkdir()
+    store.run("archive", "a/large", "--class", "DEEP_ARCHIVE", check=False)
+    store.run("archive", "--class", "STANDARD_IA", check=False)
+    refused = store.run("move", "--to", nas, check=False)
+    assert (refused.code, "nothing is moved: 1 object of" in refused.err, [*nas.iterdir()]) == (ARCHIVED, True, [])
+    store.run("thaw", "/", "--wait")
+    store.run("-q", "move", "--to", f"s3://{store.bucket[1]}/q")
+    assert {(record.archive_class, record.version) for record in store.records()} == {("", RECORD_VERSION)}
+    assert "archive" not in store.run("status").out
+    require_data(store)
+    store.run("check", "--read")
+    assert store.run("archive", "--class", "STANDARD_IA", "--json").json["objects"] == 2
+    store.run("-q", "move", "--to", nas)
+    assert {record.archive_class for record in store.records()} == {""}
+    require_data(store)
+
+
 def test_what_is_shown(store: ArchivedStore) -> None:
     assert "archive" not in store.run("status").out
     store.run("archive", "a/large", "--class", "STANDARD_IA")
@@ -104,21 +123,31 @@ def test_an_object_of_several_segments_moves_when_all_of_them_do(store: Archived
 
 
 def test_a_recovery_sees_the_archive(store: ArchivedStore, tmp_path: Path) -> None:
-    """From the journal with its class; from the objects alone, the bytes."""
-    store.run("archive", "--class", "STANDARD_IA")
+    """From the journal, and from the objects alone: their listing has the classes; what cannot be read ends it."""
+    store.run("archive", "a/large", "--class", "DEEP_ARCHIVE", check=False)
+    store.run("archive", "--class", "STANDARD_IA", check=False)
     names = {record.name: record.archive_class for record in store.records()}
     endpoint, bucket = store.bucket
     place = ("--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url)
     again = ArchivedStore(tmp_path / "again", store.bucket)
     again.run("recover", *place, "--yes", check=False)
     assert {record.name: record.archive_class for record in again.records()} == names
-    require_data(again)
-    again.run("archive", "--back")
+    assert again.read("a/small") == DATA["a/small"]
     with closing(endpoint.client()) as client:
-        for entry in client.list_objects_v2(Bucket=bucket, Prefix="p/journal/")["Contents"]:
-            client.delete_object(Bucket=bucket, Key=entry["Key"])
+        journal = client.list_objects_v2(Bucket=bucket, Prefix="p/journal/")["Contents"]
+        replaced = [f"p/{row.name}" for row in store.garbage()]
+        for key in (*(entry["Key"] for entry in journal), *replaced):
+            client.delete_object(Bucket=bucket, Key=key)
     last = ArchivedStore(tmp_path / "last", store.bucket)
-    last.run("recover", "--from-objects", *place, "--yes", check=False)
+    words = ("recover", "--from-objects", *place, "--yes")
+    refused = last.run(*words, check=False)
+    assert refused.code == ARCHIVED
+    assert "1 object of 17,825,792 bytes must be restored first (1 as DEEP_ARCHIVE)" in refused.err
+    last.run(*words, "--thaw", "2", check=False)
+    assert {record.name: record.archive_class for record in last.records()} == names
+    require_data(last)
+    last.run("archive", "--back")
+    assert {record.archive_class for record in last.records()} == {""}
     require_data(last)
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes, storage_class
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
@@ -193,6 +193,7 @@ def _described(
             attempt=head.job,
             crc32c=uploaded.crc32c,
             compressed_bytes=compressed_bytes(stored),
+            storage_class=storage_class(stored),
         )
         checked_path(described)
         yield described

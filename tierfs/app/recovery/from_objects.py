@@ -8,7 +8,7 @@ the rest of the journal -> checkpoint, without which that slot cannot be replaye
 from __future__ import annotations
 
 import socket
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from tierfs.app.recovery.recover import reached, require_not_left
 from tierfs.app.recovery.verified_cover import Packs, SumsByLabel, verified_cover
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
+from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
@@ -47,6 +48,7 @@ from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.tiering.ledgers.owners import ledger_objects
 
 _INVENTORY_NAME = "objects"
 
@@ -65,6 +67,8 @@ _CHANGED = (
 )
 
 _UNCOMPARED = "whether objects were written or deleted while they were read is unknown: "
+
+_THAW = "repeat the command with --thaw DAYS, which requests them back, until it continues"
 
 # Asks whether the described journal may be ignored; raises when it may not.
 Confirm = Callable[[str], None]
@@ -133,12 +137,14 @@ def recover_from_objects(
     clock: Clock | None = None,
     *,
     takes_left: bool = False,
+    thaw_days: int = 0,
 ) -> FromObjectsReport:
     """Make a store in `path`, which must be missing or empty, from the objects in a place.
 
     Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
     AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, Fenced when another
-    recovery was faster, and storage errors; then nothing is left in `path`.
+    recovery was faster, Archived while objects must be restored, which `thaw_days` requests back for so long, and
+    storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
@@ -149,7 +155,10 @@ def recover_from_objects(
         if listing.last_slot:
             confirm(_ignored(listing))
         rebuilt = RecordsFile(paths.root, _rebuilt_store)
-        with closing(inventory.take(storage, paths.root / _INVENTORY_NAME, report)) as listed:
+        unrestored = Unrestored(storage, thaw_days)
+        with closing(inventory.take(storage, paths.root / _INVENTORY_NAME, report, unrestored)) as listed:
+            deque(unrestored.passing(ledger_objects(storage) if listed.has_ledgers else ()), maxlen=0)
+            unrestored.require_none("recovered", _THAW)
             offloaded = ledgers.find(storage, listed.store_id, listed.left)
             past = _past(storage, listing, listed, offloaded)
             with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
@@ -298,7 +307,14 @@ class Rebuilding:
         try:
             segment_id = _free_id(txn, covered.segment_id)
             name, segment = make_segment(
-                txn, segment_id, covered.path, cover, covered.sums, self._pack_ids, suffix=covered.suffix
+                txn,
+                segment_id,
+                covered.path,
+                cover,
+                covered.sums,
+                self._pack_ids,
+                suffix=covered.suffix,
+                usual_class=self._place.settings.storage_class,
             )
         except InvalidRequest as exc:
             listed.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]

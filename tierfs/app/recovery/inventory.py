@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tierfs.app.batches.recovery import FoundVersions, batch_objects
-from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes
+from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes, storage_class
+from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names, object_names
@@ -242,20 +243,27 @@ def names_now(storage: ChunkStorage) -> str:
     return names.digest
 
 
-def take(storage: ChunkStorage, path: Path, report: OnProgress = unseen) -> Inventory:
-    """List and identify every object below packs/, segments/ and uploads/, on disk in `path`. The caller closes it."""
+def take(
+    storage: ChunkStorage, path: Path, report: OnProgress = unseen, unrestored: Unrestored | None = None
+) -> Inventory:
+    """List and identify every object below packs/, segments/ and uploads/, on disk in `path`. The caller closes it.
+
+    Objects that cannot be read yet are missing in it, and counted in `unrestored`.
+    """
     inventory = Inventory(ScratchRows(path, _TABLES), _marked(storage) or "")
     try:
-        _fill(inventory, storage, path, report)
+        _fill(inventory, storage, path, report, unrestored or Unrestored(storage))
     except BaseException:
         inventory.close()
         raise
     return inventory
 
 
-def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnProgress) -> None:
+def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnProgress, unrestored: Unrestored) -> None:
     def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
         try:
+            if unrestored.holds(item):
+                return []
             if item.name.startswith(PACKS_PREFIX):
                 return parsed_pack(storage, item)
             return [parsed(storage.stat(item.name))]
@@ -267,7 +275,8 @@ def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnPro
     with Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
         listed = Meter(report, noun="listed object").each(items, lambda item: item.name)
         looked = pool.in_order(look, listed)
-        written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
+        jobs = unrestored.passing(names.passing(storage.list(JOBS_PREFIX)))
+        written = batch_objects(storage, jobs, path, inventory.batches)
         for number, row in enumerate(chain(chain.from_iterable(looked), written)):
             if isinstance(row, LeftOver):
                 inventory.left.append(row)
@@ -306,6 +315,7 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
             object_offset=entry.object_offset,
             appended=named.object_id if index.appended else 0,
             compressed_bytes=item.length_bytes if is_compressed else 0,
+            storage_class=storage_class(item),
         )
         for entry in index.entries
     ]
@@ -388,6 +398,7 @@ def _named(item: StoredObject) -> FoundObject | None:
         attempt=parsed["attempt"],
         crc32c=None if parsed["crc"] is None else int(parsed["crc"], 16),
         compressed_bytes=compressed_bytes(item),
+        storage_class=storage_class(item),
     )
 
 
@@ -408,6 +419,7 @@ def _described(item: StoredObject) -> FoundObject:
             attempt=metadata["attempt"],
             crc32c=int(metadata["crc32c"], 16),
             compressed_bytes=compressed_bytes(item),
+            storage_class=storage_class(item),
         )
     except (KeyError, ValueError, binascii.Error) as exc:
         raise DataLoss("its metadata is damaged") from exc

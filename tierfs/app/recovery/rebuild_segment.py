@@ -12,7 +12,7 @@ from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, Ob
 from tierfs.engine.metadata import changes, checksums, directories, frame_rows, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.records import ARCHIVED_VERSION, RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.packs import format as packs
@@ -30,11 +30,13 @@ def make_segment(
     packs: PackIds,
     *,
     suffix: bool,
+    usual_class: str = "",
 ) -> tuple[str, SegmentRecord]:
     """Write a segment with its cover and its gaps; return its final name and its record.
 
-    Packs that are linked for the first time are added to `packs`. `suffix`: its name belongs to another segment. Raises
-    InvalidRequest if no name can be made, before anything is linked.
+    Packs that are linked for the first time are added to `packs`. `suffix`: its name belongs to another segment.
+    `usual_class`: the storage class of new objects; one in another class is recorded as archived. Raises InvalidRequest
+    if no name can be made, before anything is linked.
 
     The segment is open, as its seal is unknown, and begins with its first object.
     """
@@ -59,7 +61,8 @@ def make_segment(
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     changes.segment_changed(txn, segment)
     for chosen in cover.chosen:
-        segment = _link(txn, segment, chosen, sums[chosen.label], packs)
+        kept_as = "" if chosen.storage_class == usual_class else chosen.storage_class
+        segment = _link(txn, segment, replace(chosen, storage_class=kept_as), sums[chosen.label], packs)
     segment = Editor(txn, segment).fill_gaps(cover.gaps).segment
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
     return path, segment
@@ -91,6 +94,7 @@ def _link(
 def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> ObjectRecord:
     named = packs.parse_name(chosen.name) if chosen.pack_bytes else None
     record = ObjectRecord(
+        version=ARCHIVED_VERSION if chosen.storage_class else RECORD_VERSION,
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=txn.store.cold_location_id,
@@ -102,6 +106,7 @@ def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> 
         attempt=AttemptId(chosen.attempt),
         created_ms=chosen.modified_ms,
         linked_sequence=txn.store.next_outbox,
+        archive_class=chosen.storage_class,
     )
     if sums.frames is None:
         checksums.put_grid(txn, record.id, sums.grid)

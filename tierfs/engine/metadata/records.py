@@ -348,6 +348,7 @@ class StoreRecord(Record):
     overdue_bytes: int = 0
     overdue_reason: str = ""
     object_moves: int = 0
+    archive_left: bool = False
     removals: int = 0
 
     @property

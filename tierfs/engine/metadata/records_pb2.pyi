@@ -275,7 +275,7 @@ class ChecksumRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ..., frame_start: _Optional[int] = ..., stored_start: _Optional[int] = ..., frame_lengths: _Optional[_Iterable[int]] = ..., stored_lengths: _Optional[_Iterable[int]] = ..., nonces: _Optional[bytes] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "object_moves", "removals")
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "object_moves", "archive_left", "removals")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class StoreRecord(_message.Message):
     OVERDUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_REASON_FIELD_NUMBER: _ClassVar[int]
     OBJECT_MOVES_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_LEFT_FIELD_NUMBER: _ClassVar[int]
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     version: int
     min_reader_version: int
@@ -319,8 +320,9 @@ class StoreRecord(_message.Message):
     overdue_bytes: int
     overdue_reason: str
     object_moves: int
+    archive_left: bool
     removals: int
-    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., clock_seen: _Optional[_Union[ClockReading, _Mapping]] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., object_moves: _Optional[int] = ..., removals: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., clock_seen: _Optional[_Union[ClockReading, _Mapping]] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., object_moves: _Optional[int] = ..., archive_left: _Optional[bool] = ..., removals: _Optional[int] = ...) -> None: ...
 
 class ClockReading(_message.Message):
     __slots__ = ("boot_id", "boot_ms", "wall_ms")

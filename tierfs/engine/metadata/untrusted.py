@@ -134,13 +134,18 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     if record.entries_name:
         check_object_name(record.entries_name, owned=True)
     require(record.stored_length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
-    sound = not record.archive_class or bool(_CLASS.fullmatch(record.archive_class))
+    sound = not record.archive_class or is_storage_class(record.archive_class)
     require(sound, "an object in an impossible storage class", record.id)
     if record.encoding.is_ledger:
         check_id(record.segment_id, "a ledger's object with a segment")
         require(
             record.payload_start + record.length <= MAX_OFFSET, "an object ends after the end of every file", record.id
         )
+
+
+def is_storage_class(name: str) -> bool:
+    """Return whether a name can be that of a storage class."""
+    return bool(_CLASS.fullmatch(name))
 
 
 def check_unchunked(record: ObjectRecord | None, own_location: int) -> None:

@@ -1,7 +1,8 @@
 """The last step of a move: copy what is newer, record the new place, and tell of it in the place before.
 
-Crash order: copied and examined -> recorded, with the place before as one where a note is missing -> the journal at the
-new place names it -> note (journal/left.py) -> forgotten. After a crash the next holder goes on behind the record.
+Crash order: copied and examined -> recorded, with the place before as one where a note is missing -> no record says
+that an object is in the archive -> the journal at the new place names it -> note (journal/left.py) -> forgotten. After
+a crash the next holder goes on behind the record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tierfs.engine.metadata.journal_state import NOWHERE, LeftPlace
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
+from tierfs.tiering.archive import moved_tier
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
 
@@ -120,6 +122,7 @@ class PlaceSwitch:
         return True
 
     def _tell(self, place: LocationRecord, target: ChunkStorage) -> None:
+        moved_tier.correct(self.metadata)
         with self.metadata.read() as txn:
             before = txn.store.journal.left
         try:
@@ -131,6 +134,7 @@ class PlaceSwitch:
 
     def finish(self) -> None:
         """Do what a dead holder left of that. A place that does not answer is not asked again: it may be given up."""
+        moved_tier.correct(self.metadata)
         with self.metadata.read() as txn:
             before, place = txn.store.journal.left, policies.location(txn, self.cold.location_id)
         if not before.url:
@@ -176,6 +180,7 @@ def _change(txn: WriteTransaction, present: LocationRecord, place: LocationRecor
     """Record the place, and the present one as left. An entry that another process has announced there counts as there:
     it may be put behind the note, which would be void then."""
     record_place(txn, place)
+    moved_tier.note(txn)
     journal = txn.store.journal
     slot = max(journal.newest_slot, journal.intent.slot)
     txn.update_store(journal=replace(journal, left=left.place_left(present, slot, txn.now_ms)))

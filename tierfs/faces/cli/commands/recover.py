@@ -36,8 +36,17 @@ _MOST_SEGMENTS = 20
     "--from-objects", is_flag=True, help="Read every object instead of the journal, if the journal is lost too."
 )
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
+@click.option(
+    "--thaw",
+    "thaw_days",
+    type=click.IntRange(1),
+    metavar="DAYS",
+    help="With --from-objects: request objects back that must be restored before they can be read.",
+)
 @click.option("--left-place", is_flag=True, help="Recover from the source of a move, or from its incomplete target.")
-def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **where: Any) -> None:
+def recover(
+    session: Session, from_objects: bool, yes: bool, thaw_days: int | None, left_place: bool, **where: Any
+) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
     Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
@@ -49,12 +58,15 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
     address. The target of an unfinished move is refused too, because objects are missing there.
 
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear; seals and
-    policies are lost. It reads every object once.
+    policies are lost. It reads every object once. While objects must be restored first (DEEP_ARCHIVE), it fails and
+    changes nothing: --thaw 7 requests them back for a week, and the same command continues once all can be read.
 
     It lists 20 of the segments recovered without a known loss, or all with -v.
     """
     place, path = require_place("of the cold bytes", **where), session.require_store_path()
     every_segment = session.verbosity >= VERBOSE
+    if thaw_days and not from_objects:
+        raise InvalidRequest("only --from-objects reads objects", remedy="without it, omit --thaw")
 
     def confirm(journal: str) -> None:
         if not yes:
@@ -68,7 +80,7 @@ def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, *
         if from_objects:
             from tierfs.app.recovery.from_objects import recover_from_objects
 
-            rebuilt = recover_from_objects(path, place, show, confirm, takes_left=left_place)
+            rebuilt = recover_from_objects(path, place, show, confirm, takes_left=left_place, thaw_days=thaw_days or 0)
             session.warn_text(rebuilt.warnings)
             data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
             data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]

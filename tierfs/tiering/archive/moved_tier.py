@@ -1,0 +1,50 @@
+"""Correct the records after a move of the cold tier, which brings every object into the class of new ones.
+
+The move's commit notes that records are wrong, and the holder corrects them behind it, some hundred per transaction: a
+million at once would keep every writer waiting. A holder that died in between has the note, and the next one goes on.
+Afterwards the policies move the objects again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tierfs.base.words.types import ObjectId
+from tierfs.engine.metadata import changes, tables
+from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
+from tierfs.engine.metadata.store import MetadataStore
+from tierfs.engine.metadata.tables import OBJECTS
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
+
+# Rows per transaction: some 10 ms.
+_BATCH = 500
+
+
+def note(txn: WriteTransaction) -> None:
+    """Note that no object of the tier is in the archive any more."""
+    if txn.sums is None or txn.sums.archived_objects:
+        txn.update_store(archive_left=True)
+
+
+def correct(metadata: MetadataStore) -> None:
+    """Correct the records, if a move noted it. Idempotent."""
+    with metadata.read() as txn:
+        if not txn.store.archive_left:
+            return
+
+    def wrong(_: ReadTransaction, rows: list[tuple[bytes, ObjectRecord]]) -> list[ObjectId]:
+        return [record.id for _, record in rows if record.archive_class]
+
+    for ids in batches(metadata.read, OBJECTS, _BATCH, wrong):
+        if ids:
+            with metadata.write() as txn:
+                _correct(txn, ids)
+    with metadata.write() as txn:
+        txn.update_store(archive_left=False)
+
+
+def _correct(txn: WriteTransaction, ids: list[ObjectId]) -> None:
+    for object_id in ids:
+        record = txn.get(OBJECTS, tables.u64(object_id))
+        if record is not None and record.archive_class:
+            changes.move_object(txn, replace(record, archive_class="", version=RECORD_VERSION))
