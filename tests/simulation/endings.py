@@ -35,10 +35,10 @@ from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal.batch_markers import parse_name
 from tierfs.engine.journal.epochs import EPOCHS_PREFIX
 from tierfs.engine.journal.names import JOURNAL_PREFIX
-from tierfs.engine.metadata import chains, entries
+from tierfs.engine.metadata import chains, empty_ledgers, entries
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
-from tierfs.engine.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.engine.metadata.tables import CHUNKS, LEDGERS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.tiering.backup import store as dump
 from tierfs.tiering.backup.segment import DUMPS_PREFIX
@@ -166,6 +166,8 @@ def bucket_holds_the_named_objects(world: World) -> None:
     with world.store.metadata.read() as txn:
         ours = [record for _, record in txn.scan(OBJECTS) if not record.foreign]
         named = {tier: {record.name for record in ours if record.tier is tier} for tier in Tier}
+        ledgers = [ledger for _, ledger in txn.scan(LEDGERS)]
+        named[Tier.COLD].update(name for ledger in ledgers for name in empty_ledgers.own_names(ledger)[:1])
         beside = {record.entries_name for _, record in txn.scan(OBJECTS) if record.foreign}
     there = {found.name for found in world.storage.inner.list("")} - world.storage.theirs.keys() - beside
     there = {name for name in there - FOREIGN.keys() if not _accompanies(name, named[Tier.COLD])}

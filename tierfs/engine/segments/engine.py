@@ -400,7 +400,7 @@ class Engine:
         policy = policies.effective(txn, segment)
         if (ack or policy.ack) is Ack.COLD:
             self._require_pool(txn, segment, name)
-            segment = ownership.end_local_only(txn, segment)
+            segment = seal.end_local_only(txn, segment)
         return segment, policy, None if segment.active else seal.active_file(txn, old)
 
     def _release(self, before: SegmentRecord) -> None:

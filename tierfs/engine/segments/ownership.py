@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, Fenced, NotFound, Sealed, TierfsError
-from tierfs.base.words.types import SegmentId, SegmentKind, SegmentStatus, Tier
-from tierfs.engine.metadata import chains, directories, tables
+from tierfs.base.words.types import SegmentId, SegmentKind, SegmentStatus
+from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.record_parts import WriterInfo
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import LOCATIONS, SEGMENTS
@@ -59,24 +59,6 @@ def register(
     )
     txn.put(SEGMENTS, tables.u64(segment.id), registered)
     return registered
-
-
-def end_local_only(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """End the active chunk if it has bytes that only the local disk acknowledged, so that they are offloaded now.
-
-    Replicas show the bytes up to the first missing one: they would show no later append until the chunk ends.
-    """
-    if not segment.active or _ends_cold(txn, segment):
-        return segment
-    ended = replace(segment, active=False)
-    txn.put(SEGMENTS, tables.u64(segment.id), ended)
-    return ended
-
-
-def _ends_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
-    """Return whether the cold tier has the last byte: then it has the active chunk, as each chunk ends here if not."""
-    last = chains.chunk_at(txn, segment.id, Tier.COLD, segment.length) if segment.cold.count else None
-    return last is not None and last.end_offset >= segment.length
 
 
 def require_own_growth(txn: ReadTransaction, segment: SegmentRecord) -> None:

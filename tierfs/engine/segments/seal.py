@@ -52,9 +52,28 @@ def end_chunk(txn: WriteTransaction, segment: SegmentRecord) -> str | None:
     """Do as `roll` in a transaction."""
     ended = active_file(txn, segment)
     if segment.active:
-        rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
-        txn.put(SEGMENTS, tables.u64(segment.id), rolled)
+        _roll(txn, segment)
     return ended
+
+
+def end_local_only(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """End the active chunk if it has bytes that only the local disk acknowledged, so that they are offloaded now.
+
+    Replicas show the bytes up to the first missing one: they would show no later append until the chunk ends.
+    """
+    return _roll(txn, segment) if segment.active and not _ends_cold(txn, segment) else segment
+
+
+def _roll(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
+    txn.put(SEGMENTS, tables.u64(segment.id), rolled)
+    return rolled
+
+
+def _ends_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    """Return whether the cold tier has the last byte: then it has the active chunk, as each chunk ends here if not."""
+    last = chains.chunk_at(txn, segment.id, Tier.COLD, segment.length) if segment.cold.count else None
+    return last is not None and last.end_offset >= segment.length
 
 
 def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
