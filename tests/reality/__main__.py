@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk, failing_disk
-from tests.reality import followed, kills, senders
+from tests.reality import followed, kills, senders, tables
 from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
@@ -96,6 +96,17 @@ def run_senders(root: Path, chosen: argparse.Namespace) -> None:
     sys.exit(bool(wrong))
 
 
+def run_tables(root: Path, chosen: argparse.Namespace) -> None:
+    """Print what was killed, and the lines, of a table of each format. Exits with 1 if a row is not there once."""
+    failed = False
+    for kind in chosen.format or tables.FORMATS:
+        drill = tables.TableDrill(root / kind, kind, random.Random(f"{chosen.seed} {kind}")).run(chosen.kills)
+        failed |= bool(drill.wrong)
+        print(f"{kind}: {drill.appended} lines, {drill.rounds} rounds, {dict(drill.kills)}", flush=True)
+        print("\n".join(drill.wrong[:20]), flush=True)
+    sys.exit(failed)
+
+
 def parsed() -> argparse.Namespace:
     """The words of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.reality")
@@ -129,6 +140,9 @@ def parsed() -> argparse.Namespace:
     sending.add_argument("--logs", type=int, default=5, help="of each sender (5)")
     sending.add_argument("--rate", type=int, default=2_000_000, help="bytes a second of all logs (2,000,000)")
     sending.add_argument("--measure", action="store_true", help="measure one sender instead")
+    following = subjects.add_parser("tables", help="kill all that a table which follows segments needs")
+    following.add_argument("--kills", type=int, default=10, help="of each format (10)")
+    following.add_argument("--format", action="append", choices=tables.FORMATS, help="both, unless it is given")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     return parser.parse_args()
@@ -162,6 +176,8 @@ def main() -> None:
         if chosen.subject == "follow":
             run_follow(Path(root), chosen.mode or list(followed.MODES), chosen)
             return
+        if chosen.subject == "tables":
+            run_tables(Path(root), chosen)
         if chosen.subject == "senders":
             run_senders(Path(root), chosen)
             return

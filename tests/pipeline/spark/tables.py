@@ -54,9 +54,11 @@ class Lake:
             return IcebergTable(self.spark, f"lake.logs.{name}")
         return ParquetTable(self.spark, str(self.directory / name))
 
-    def follower(self, name: str, what: TableWanted, step: OnStep = lambda _: None) -> TableJob:
+    def follower(
+        self, name: str, what: TableWanted, step: OnStep = lambda _: None, *, search_s: float = 0.0
+    ) -> TableJob:
         bad = self.table(f"{name}_bad") if what.rows == "json" else None
-        return TableJob(self.spark, self.store, what, self.table(name), bad, step=step)
+        return TableJob(self.spark, self.store, what, self.table(name), bad, step=step, search_s=search_s)
 
     def follow(self, name: str, what: TableWanted, step: OnStep = lambda _: None) -> list[RoundSums]:
         """Run rounds until nothing is left."""

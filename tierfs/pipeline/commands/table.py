@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from tierfs.pipeline.spark.tables.followed_table import FollowedTable
 
 _BAD = "_bad"
+_COUNTS = ("rounds", "rows", "bad", "bytes", "files", "dropped")
+
+# Small files of a partition that a run which does not end waits for before it compacts them (a guess).
+_MANY_FILES = 16
 
 
 @command("table")
@@ -48,6 +53,17 @@ _BAD = "_bad"
 @click.option("--every", "every_s", type=Duration(), metavar="TIME", help="Do not end: look for new bytes so often.")
 @click.option("--round-bytes", type=Size(), metavar="SIZE", help="Commit after so many bytes  [default: all].")
 @click.option("--skip-lost", is_flag=True, help="Continue if bytes are gone that were not read yet.")
+@click.option(
+    "--dropped",
+    type=click.Choice(("keep", "delete")),
+    default="keep",
+    show_default=True,
+    help="Rows whose bytes are permanently deleted.",
+)
+@click.option("--compact", is_flag=True, help="Make large files of small ones.")
+@click.option(
+    "--expire", "expire_s", type=Duration(), metavar="TIME", help="Delete versions of a table older than TIME."
+)
 @click.option("--warehouse", metavar="PATH", help="Directory or URL of a catalog of files for Iceberg.")
 @job_options
 def table(
@@ -63,6 +79,9 @@ def table(
     every_s: float | None,
     round_bytes: int | None,
     skip_lost: bool,
+    dropped: str,
+    compact: bool,
+    expire_s: float | None,
     warehouse: str | None,
     job: Job,
 ) -> None:
@@ -91,37 +110,57 @@ def table(
             recursive,
             round_bytes,
             skip_lost,
+            dropped == "delete",
         )
         bad = _open(spark, target.rstrip("/") + _BAD) if row_type == "json" else None
         with TableJob(spark, store, what, _open(spark, target), bad, show=show) as follower:
-            sums = _run(session, follower, every_s)
+            sums = _run(session, follower, every_s, partial(_keep_up, follower, compact, expire_s))
     session.result({"table": target, **sums}, f"{target}: {_told(sums)}")
 
 
-def _run(session: Session, follower: TableJob, every_s: float | None) -> dict[str, int]:
+def _keep_up(follower: TableJob, compact: bool, expire_s: float | None, least: int) -> dict[str, int]:
+    """Compact at least so many small files, and expire versions, as wanted; return the sums."""
+    old, new = follower.compact(least) if compact else (0, 0)
+    expired = 0 if expire_s is None else follower.expire(expire_s)
+    return {"compacted": old, "into": new, "expired": expired}
+
+
+def _run(
+    session: Session, follower: TableJob, every_s: float | None, keep_up: Callable[[int], dict[str, int]]
+) -> dict[str, int]:
     """Run rounds until nothing is left, or for ever; return their sums."""
     if every_s is None:
         follower.freeze()
-    sums = dict.fromkeys(("rounds", "rows", "bad", "bytes", "files"), 0)
+    sums = dict.fromkeys((*_COUNTS, "compacted", "into", "expired"), 0)
     while True:
         done = follower.round()
         if done is not None:
             for name, value in _numbers(done).items():
                 sums[name] += value
             if every_s is not None:
-                session.result(_numbers(done), _told(_numbers(done)))
+                kept = keep_up(_MANY_FILES)
+                session.result(_numbers(done) | kept, _told(_numbers(done) | kept))
         elif every_s is None:
-            return sums
+            return sums | keep_up(2)
         else:
             time.sleep(every_s)
 
 
 def _numbers(done: RoundSums) -> dict[str, int]:
-    return {"rounds": 1, "rows": done.rows, "bad": done.bad, "bytes": done.bytes, "files": done.files}
+    return {"rounds": 1} | {name: getattr(done, name) for name in _COUNTS[1:]}
 
 
 def _told(sums: Mapping[str, Any]) -> str:
-    if not sums["rounds"]:
+    more = [f"deleted {output.count(sums['dropped'], 'row')} of dropped bytes"] if sums["dropped"] else []
+    if sums["compacted"]:
+        more.append(f"compacted {output.count(sums['compacted'], 'file')} into {sums['into']}")
+    if sums["expired"]:
+        more.append(f"expired {output.count(sums['expired'], 'version')}")
+    return ", ".join([_added(sums), *more])
+
+
+def _added(sums: Mapping[str, Any]) -> str:
+    if not sums["bytes"]:
         return "no new rows"
     bad = f", {output.count(sums['bad'], 'bad line')}" if sums["bad"] else ""
     rounds = f" in {output.count(sums['rounds'], 'round')}" if sums["rounds"] > 1 else ""

@@ -32,6 +32,7 @@ RECORD_VALUES: dict[str, Callable[[SegmentRecord], object]] = {
     "modified": lambda record: record.modified_ms * 1000,
     "generation": lambda record: record.generation,
     "segment_id": lambda record: record.id,
+    "birth": lambda record: record.birth,
 }
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

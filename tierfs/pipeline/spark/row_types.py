@@ -92,5 +92,6 @@ ROW_COLUMNS: dict[RowType, dict[str, DataType]] = {
         "modified": TimestampType(),
         "generation": LongType(),
         "segment_id": LongType(),
+        "birth": LongType(),
     },
 }

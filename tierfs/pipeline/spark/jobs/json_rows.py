@@ -31,6 +31,9 @@ BAD_SCHEMA = StructType().add("segment", "string").add("offset", "long").add("li
 # Where a line is from: with an underscore, as logs have fields of the plain names.
 SEGMENT, OFFSET = "_segment", "_offset"
 
+# The column of births, in rows of all types but JSON.
+BIRTH = "segment_birth"
+
 _PARSED, _CORRUPT = "_tierfs_parsed", "_tierfs_corrupt"
 _WHOLE: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
 
@@ -60,7 +63,7 @@ def require_distinct(schema: StructType) -> StructType:
     """Return the schema. Raises InvalidRequest for names that differ only in case, or that tierfs needs itself."""
     seen: dict[str, str] = {}
     for name in schema.fieldNames():
-        if name in (SEGMENT, OFFSET):
+        if name in (SEGMENT, OFFSET, f"_{BIRTH}"):
             raise InvalidRequest(f"the lines have a field {name}, which is a column of tierfs", remedy="use --schema")
         other = seen.setdefault(name.lower(), name)
         if other != name:
@@ -86,7 +89,7 @@ def is_bad() -> Column:
 def rows(lines: DataFrame, schema: StructType, directories: list[str]) -> DataFrame:
     """Return the rows of lines that are not bad."""
     columns = [F.col(_PARSED)[name].alias(name) for name in schema.fieldNames()]
-    places = [F.col("segment").alias(SEGMENT), F.col("offset").alias(OFFSET)]
+    places = [F.col(name).alias(f"_{name}") for name in ("segment", "offset", BIRTH) if name in lines.columns]
     return lines.where(~is_bad()).select(*columns, *directories, *places)
 
 
@@ -107,7 +110,8 @@ def bad_rows(lines: DataFrame, schema: StructType) -> DataFrame:
         .when(~F.ltrim(value).startswith("{") | text.isNull(), F.lit("not a JSON object"))
         .otherwise(F.coalesce(F.nullif(F.concat_ws(", ", *wrong), F.lit("")), F.lit("a field of another type")))
     )
-    return lines.where(is_bad()).select("segment", "offset", value.alias("line"), reason.alias("reason"))
+    births = [BIRTH] if BIRTH in lines.columns else []
+    return lines.where(is_bad()).select("segment", "offset", value.alias("line"), reason.alias("reason"), *births)
 
 
 def widened(old: StructType, new: StructType) -> StructType:

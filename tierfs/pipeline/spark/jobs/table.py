@@ -8,15 +8,15 @@ the next run reads on from there: the bad lines are made again of the same bytes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from time import monotonic
 from typing import Self
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, unseen
@@ -28,6 +28,8 @@ from tierfs.pipeline.reader.stream_shares import NO_LIMIT, Limits
 from tierfs.pipeline.spark import register
 from tierfs.pipeline.spark.columns import full_schema
 from tierfs.pipeline.spark.jobs import json_rows
+from tierfs.pipeline.spark.jobs.live_segments import LiveSegments, live_segments
+from tierfs.pipeline.spark.jobs.table_upkeep import OnStep, TableUpkeep
 from tierfs.pipeline.spark.jobs.tasks import explained, is_classic, stages_watched
 from tierfs.pipeline.spark.opened_stream import OpenedStream
 from tierfs.pipeline.spark.options import STREAM_OPTIONS, ReadOptions
@@ -44,7 +46,8 @@ _SMALL_ROUND_BYTES = 16 * MIB
 # Times are microseconds, which all readers of Parquet know, not the INT96 of old ones.
 _SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.sql.session.timeZone": "UTC"}
 
-OnStep = Callable[[str], None]
+# Pause between two searches for rows of dropped bytes in a run that goes on: each reads two columns of the table.
+SEARCH_S = 600.0
 
 
 class TableRows(StrEnum):
@@ -79,6 +82,8 @@ class TableWanted:
     recursive: bool = False
     round_bytes: int | None = None
     skips_lost: bool = False
+    drops: bool = False
+    """Whether rows go with their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class RoundSums:
     bad: int
     bytes: int
     files: int
+    dropped: int = 0
 
 
 class TableJob:
@@ -104,16 +110,24 @@ class TableJob:
         *,
         show: OnProgress = unseen,
         step: OnStep = lambda _: None,
+        search_s: float = SEARCH_S,
     ) -> None:
         """`bad`: the table of bad lines, with JSON. `step` hears of each step of a round, before it is made.
+
+        `search_s`: the least time between two searches for rows of dropped bytes.
 
         Raises NotFound for a path, and InvalidRequest for options, or a table of other rows.
         """
         if not is_classic(spark):
             raise InvalidRequest("tables need the driver's Java", remedy="run tierfs pipeline table")
-        self._spark, self._what, self._show, self._step = spark, what, show, step
+        self._spark, self._store, self._what, self._show, self._step = spark, store, what, show, step
         self._table, self._bad = table, bad
         head = table.head()
+        self._births = _births(head, table.name, what, store.metadata.store_id)
+        self._live: LiveSegments | None = None
+        self._search_s = search_s
+        self._searched = (-1, 0.0)
+        """The transaction in which rows of dropped bytes were searched last, and the time."""
         self._options = self._read_options(str(store.path))
         with explained():
             for name, value in _SETTINGS.items():
@@ -126,6 +140,8 @@ class TableJob:
             self._directories = json_rows.columns_of(head.recipe.directories)
         self._source = full_schema(_READ[what.rows], {each.name: each.dataType for each in self._directories.fields})
         options = StreamOptions.of(self._options)
+        if self._births:
+            self._source.add(json_rows.BIRTH, LongType())
         self._opened = OpenedStream(options, store, self._source)
         self._recipe = RowRecipe(
             options.stream_read().name,
@@ -133,6 +149,7 @@ class TableJob:
             ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in self._directories.fields),
             what.columns,
             what.partition_by,
+            self._births,
         )
         if head.recipe is not None:
             head.recipe.require_same(self._recipe, table.name)
@@ -163,6 +180,8 @@ class TableJob:
             head = self._table.head()
         start = head.offset or self._opened.stream.earliest()
         self._finish_bad(head)
+        if dropped := self._drop(head):
+            return RoundSums(0, 0, 0, 0, dropped)
         limits = NO_LIMIT if self._what.round_bytes is None else Limits(self._what.round_bytes)
         end = self._opened.stream.next_offset(start, limits)
         if end == start:
@@ -174,7 +193,7 @@ class TableJob:
         seen = Observation()
         made = self._rows(lines, schema, seen)
         head = self._ready(head, made.schema)
-        written, bad = RoundFiles([], end, 0, self._table.staging()), 0
+        written, bad = RoundFiles([], end, 0, ""), 0
         if not is_empty:
             self._step("write")
             written = self._write(_fitting(made, head.schema, self._table.name), self._table, end)
@@ -187,6 +206,43 @@ class TableJob:
         self._step("end")
         return RoundSums(written.rows, bad, end.bytes - start.bytes, len(written.files))
 
+    def _drop(self, head: TableHead) -> int:
+        """Delete the rows of dropped bytes, if that is wanted and any were dropped since the last search."""
+        transaction, (searched, at_s) = self._store.metadata.last_transaction_id(), self._searched
+        if not self._what.drops or head.offset is None or transaction == searched:
+            return 0
+        if searched >= 0 and monotonic() - at_s < self._search_s:
+            return 0
+        with self._store.metadata.read() as txn:
+            live, before = live_segments(txn), self._live
+            self._searched = txn.id, monotonic()
+        self._live = live
+        if before is not None and not live.has_lost(before):
+            return 0
+        hidden = "_" if self._what.rows is TableRows.JSON else ""
+        of_entries = self._what.rows in (TableRows.MESSAGES, TableRows.ENTRIES)
+        position = "entry_id" if of_entries else f"{hidden}offset"
+        dropped = TableUpkeep(self._spark, self._table, self._step).drop(live, hidden + json_rows.BIRTH, position)
+        if self._bad is not None:
+            dropped += TableUpkeep(self._spark, self._bad, self._step).drop(live, json_rows.BIRTH, "offset")
+        return dropped
+
+    def compact(self, least: int) -> tuple[int, int]:
+        """Make one file of at least so many small ones; return how many there were, and are now."""
+        done = [TableUpkeep(self._spark, each, self._step).compact(least) for each in self._all_held()]
+        return sum(each.old for each in done), sum(each.new for each in done)
+
+    def expire(self, older_s: float) -> int:
+        """Forget versions of the tables that are older; return their number."""
+        return sum(TableUpkeep(self._spark, each, self._step).expire(older_s) for each in self._all_held())
+
+    def _all_held(self) -> list[FollowedTable]:
+        """Return the tables that have rows, which are held."""
+        if self._table.head().offset is None:
+            return []
+        self._hold()
+        return [each for each in (self._table, self._bad) if each is not None and each.head().offset is not None]
+
     def _ready(self, head: TableHead, schema: StructType) -> TableHead:
         """Make or widen the table for rows, if that is needed; return it as it is then."""
         plain = StructType([StructField(each.name, each.dataType) for each in schema.fields])
@@ -195,7 +251,9 @@ class TableJob:
                 each.require_in(plain)
             if self._bad is not None and self._bad.head().recipe is None:
                 self._step("create bad")
-                self._bad.create(json_rows.BAD_SCHEMA, RowRecipe(self._recipe.read, "bad"))
+                births = [StructField(json_rows.BIRTH, LongType())] if self._births else []
+                schema_of_bad = StructType([*json_rows.BAD_SCHEMA.fields, *births])
+                self._bad.create(schema_of_bad, RowRecipe(self._recipe.read, "bad", births=self._births))
             self._step("create")
             self._table.create(plain, self._recipe)
             self._hold()
@@ -251,7 +309,7 @@ class TableJob:
             return StructType()
         given: StructType | None = None
         if head.recipe is not None:
-            own = {json_rows.SEGMENT, json_rows.OFFSET, *self._directories.fieldNames()}
+            own = {json_rows.SEGMENT, json_rows.OFFSET, f"_{json_rows.BIRTH}", *self._directories.fieldNames()}
             own |= {name for name, _ in self._what.columns}
             given = StructType([each for each in head.schema.fields if each.name not in own])
         elif self._what.schema is not None:
@@ -286,7 +344,7 @@ class TableJob:
         begin = head.offset or self._opened.stream.earliest()
         if begin == end:
             return
-        written = RoundFiles([], end, 0, table.staging())
+        written = RoundFiles([], end, 0, "")
         if not (is_none and begin == start) and end.bytes > begin.bytes:
             self._step("write bad")
             seen = Observation()
@@ -303,6 +361,21 @@ class TableJob:
             files = HadoopFiles(self._spark, table.staging())
             written = write_files(made, files, files.root, fields, keeps=table.keeps_fields)
         return RoundFiles(written, end, 0, files.root)
+
+
+def _births(head: TableHead, name: str, what: TableWanted, store_id: str) -> str:
+    """Return the store whose births the rows of a table have; nothing if they have none.
+
+    Raises InvalidRequest if rows are to go, and which ones are of dropped bytes is not known.
+    """
+    births = (store_id if what.drops else "") if head.recipe is None else head.recipe.births
+    if what.drops and births != store_id:
+        has = f"has rows of store {births}" if births else f"has no column {json_rows.BIRTH}"
+        raise InvalidRequest(
+            f"{name} {has}, so the rows of dropped bytes are not known",
+            remedy="give --dropped delete in the first run of a table",
+        )
+    return births
 
 
 def _fitting(made: DataFrame, schema: StructType, name: str) -> DataFrame:

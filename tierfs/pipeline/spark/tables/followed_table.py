@@ -14,7 +14,7 @@ from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.pipeline.spark.tables.partition_fields import PartitionField, parse_fields
 
-VERSION = 1
+VERSION = 2
 _NEW_TABLE = "use the options of its first run, or another table"
 
 
@@ -31,11 +31,15 @@ class RowRecipe:
     columns: tuple[tuple[str, str], ...] = ()
     """Further columns and their SQL expressions."""
     partition_by: tuple[PartitionField, ...] = ()
+    births: str = ""
+    """Id of the store if rows have the births of their segments, so that dropped ones are found; else nothing."""
 
     def as_text(self) -> str:
         """Return the recipe as tables keep it."""
         fields = {"read": self.read, "rows": self.rows, "directories": self.directories, "columns": self.columns}
-        return json.dumps({**fields, "partition_by": [each.text for each in self.partition_by], "v": VERSION})
+        fields |= {"partition_by": [each.text for each in self.partition_by]}
+        # A tierfs that does not know births would add rows without them, which never go.
+        return json.dumps({**fields, "births": self.births, "v": VERSION} if self.births else {**fields, "v": 1})
 
     @classmethod
     def of(cls, text: str, table: str) -> RowRecipe:
@@ -47,7 +51,7 @@ class RowRecipe:
             )
         columns = tuple((name, expression) for name, expression in saved["columns"])
         fields = parse_fields(saved["partition_by"])
-        return cls(saved["read"], saved["rows"], saved["directories"], columns, fields)
+        return cls(saved["read"], saved["rows"], saved["directories"], columns, fields, saved.get("births", ""))
 
     def require_same(self, wanted: RowRecipe, table: str) -> None:
         """Raise InvalidRequest if a run wants other rows. Columns of directories may appear later, and are ignored."""
@@ -107,12 +111,31 @@ class RoundFiles:
     directory: str
 
 
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One Parquet file that readers of a table see."""
+
+    path: str
+    size_bytes: int
+    partition: str = ""
+    """The same for files of one partition."""
+    is_exact: bool = True
+    """Whether readers see all of its rows: another program may have deleted some by a file beside it."""
+    handle: Any = None
+    """Of the format's own library."""
+
+
 class FollowedTable(Protocol):
     """A table of one format. All methods raise Unavailable where its storage does not answer."""
 
     name: str
     keeps_fields: bool
     """Whether columns that it is partitioned by are in its files too."""
+
+    @property
+    def location(self) -> str:
+        """URL of its directory; empty before it exists."""
+        ...
 
     def head(self) -> TableHead:
         """Return the table as it is now."""
@@ -137,8 +160,23 @@ class FollowedTable(Protocol):
         """
         ...
 
+    def data_files(self) -> list[TableFile]:
+        """Return the files of the table as it is now. Raises InvalidRequest if names of columns had other meanings."""
+        ...
+
+    def replace(self, head: TableHead, old: Sequence[TableFile], new: RoundFiles, dropped: int) -> None:
+        """Put files in the place of others, both or nothing; the offset stays.
+
+        `dropped`: the rows that are not in the new ones. Raises Conflict as `commit`, and if an old file is gone.
+        """
+        ...
+
+    def expire(self, before_ms: int) -> int:
+        """Forget versions of the table from before a time, and their files; return their number. The offset stays."""
+        ...
+
     def held(self) -> AbstractContextManager[None]:
-        """Keep other runs on this machine from the table, and finish what a killed run had committed.
+        """Keep other runs on this machine from the table, finish what a killed run had committed, and remove the rest.
 
         Raises Conflict if another run is there. Called when the table exists.
         """

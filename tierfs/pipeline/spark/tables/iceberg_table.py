@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -23,11 +23,19 @@ from tierfs.base.words.names import printable
 from tierfs.pipeline.spark.errors import SPARK
 from tierfs.pipeline.spark.jobs.session import cause_of
 from tierfs.pipeline.spark.tables import iceberg_types, offset_texts
-from tierfs.pipeline.spark.tables.followed_table import RoundFile, RoundFiles, RowRecipe, TableHead, other_run
+from tierfs.pipeline.spark.tables.followed_table import (
+    RoundFile,
+    RoundFiles,
+    RowRecipe,
+    TableFile,
+    TableHead,
+    other_run,
+)
 from tierfs.pipeline.spark.tables.partition_fields import PartitionField
-from tierfs.pipeline.spark.tables.run_lock import only_run
+from tierfs.pipeline.spark.tables.run_lock import local_path, only_run
+from tierfs.pipeline.spark.tables.table_files import ABANDONED_MS, HadoopFiles
 
-_OFFSETS, _RECIPE = "tierfs.offsets", "tierfs.recipe"
+_OFFSETS, _RECIPE, _STAGED = "tierfs.offsets", "tierfs.recipe", "tierfs.staged"
 _MAPPING = "schema.name-mapping.default"
 _CATALOG = "spark.sql.catalog."
 
@@ -40,6 +48,9 @@ _PROPERTIES = {
 
 # Rows that others commit during a round make the commit start again; more of them than this is no coincidence.
 _ATTEMPTS = 20
+
+# Of directories of a round's files; and that of their marks, which are there until the round is committed.
+_DIRECTORY, _MARKS = "data/tierfs-", "data/_tierfs"
 
 # Of the runtime, whose jar has the library: the one for Spark 4.1 serves all later ones.
 _OF_SPARK_4_0, _NEWEST = "4.0_2.13:1.11.0", "4.1_2.13:1.12.0"
@@ -73,6 +84,12 @@ class IcebergTable:
         self._namespace = names.Namespace.of(self._strings(namespace))
         self._identifier = names.TableIdentifier.of(self._namespace, table)
         self._table: Any = None
+
+    @property
+    def location(self) -> str:
+        """URL of its directory."""
+        with _explained(self.name):
+            return "" if self._table is None else str(self._table.location())
 
     def head(self) -> TableHead:
         """Return the newest snapshot that has an offset; commits of others, such as compactions, may follow it.
@@ -131,24 +148,54 @@ class IcebergTable:
 
     def staging(self) -> str:
         """Return a directory among the table's data: files that no snapshot has are not in the table."""
+        name = uuid.uuid4().hex
         with _explained(self.name):
-            return f"{self._table.location()}/data/tierfs-{uuid.uuid4().hex}"
+            self._files().write(f"{self.location}/{_MARKS}/{name}", {})
+            return f"{self.location}/{_DIRECTORY}{name}"
 
     def commit(self, head: TableHead, written: RoundFiles) -> None:
         """Add the files to the current snapshot if the newest offset is still that of `head`, else raise Conflict."""
+        self._commit(head, written, lambda: self._overwrite(offset_texts.packed(written.end)))
+
+    def replace(self, head: TableHead, old: Sequence[TableFile], new: RoundFiles, dropped: int) -> None:
+        """Commit without a new offset: a replacement of rows by themselves, or a deletion of some."""
+
+        def change() -> Any:
+            if dropped:
+                # Rows that another run added would be there, and not the offset of these.
+                made = self._overwrite(None if head.offset is None else offset_texts.packed(head.offset))
+                made = made.validateNoConflictingDeletes()
+            else:
+                made = self._table.newRewrite()
+            for each in old:
+                made = made.deleteFile(each.handle)
+            return made
+
+        self._commit(head, new, change)
+
+    def _overwrite(self, offsets: str | None) -> Any:
+        change = self._table.newOverwrite()
+        if offsets is not None:
+            change = change.set(_OFFSETS, offsets)
+        # Rows that came since the snapshot are a conflict, whatever they are. Without a snapshot, any rows are.
+        change = change.conflictDetectionFilter(self._iceberg.expressions.Expressions.alwaysTrue())
+        return change.validateNoConflictingData()
+
+    def _commit(self, head: TableHead, written: RoundFiles, make: Callable[[], Any]) -> None:
+        """Commit a change with the files, at the offset of `head`; then forget that they were staged."""
+        staged = written.directory.rpartition(_DIRECTORY)[2]
         with _explained(self.name):
             added = [self._data_file(file) for file in written.files]
             for _ in range(_ATTEMPTS):
-                change = self._table.newOverwrite().set(_OFFSETS, offset_texts.packed(written.end))
+                change = make().set(_STAGED, staged) if staged else make()
                 if head.mark:
                     change = change.validateFromSnapshot(head.mark)
-                # Rows that came since the snapshot are a conflict, whatever they are. Without a snapshot, any rows are.
-                change = change.conflictDetectionFilter(self._iceberg.expressions.Expressions.alwaysTrue())
-                change = change.validateNoConflictingData()
                 for file in added:
                     change = change.addFile(file)
                 try:
                     change.commit()
+                    if staged:
+                        self._files().remove(f"{self.location}/{_MARKS}/{staged}")
                     return
                 except Py4JJavaError as exc:
                     if _kind(exc) not in ("ValidationException", "CommitFailedException"):
@@ -159,11 +206,88 @@ class IcebergTable:
                     head = now
         raise Conflict(f"{self.name} changes all the time", remedy="run the job again")
 
-    def held(self) -> AbstractContextManager[None]:
-        """Lock the table's directory if it is on a local disk."""
+    def data_files(self) -> list[TableFile]:
+        """Return the Parquet files of the current snapshot, in the table's present partitions."""
+        self.head()
         with _explained(self.name):
-            location = self._table.location() if self._table is not None else None
-        return only_run(location, self.name)
+            self._require_one_meaning()
+            spec = self._table.spec()
+            files = []
+            with closing(self._table.newScan().planFiles()) as planned:
+                tasks = planned.iterator()
+                while tasks.hasNext():
+                    task = tasks.next()
+                    file = task.file()
+                    is_ours = file.specId() == spec.specId() and file.format().toString() == "PARQUET"
+                    files.append(
+                        TableFile(
+                            file.location(),
+                            file.fileSizeInBytes(),
+                            spec.partitionToPath(file.partition()) if is_ours else "",
+                            is_ours and task.deletes().isEmpty(),
+                            file,
+                        )
+                    )
+            return files
+
+    def expire(self, before_ms: int) -> int:
+        """Expire old snapshots but the current one, those of branches and tags, and the way to the last offset."""
+        self.head()
+        with _explained(self.name):
+            kept = {each.snapshotId() for each in self._table.refs().values()}
+            snapshot = self._table.currentSnapshot()
+            while snapshot is not None:
+                kept.add(snapshot.snapshotId())
+                parent = None if snapshot.summary().get(_OFFSETS) else snapshot.parentId()
+                snapshot = None if parent is None else self._table.snapshot(parent)
+            old = [
+                each.snapshotId()
+                for each in self._table.snapshots()
+                if each.timestampMillis() < before_ms and each.snapshotId() not in kept
+            ]
+            # Otherwise Iceberg expires all that are older than five days too.
+            change = self._table.expireSnapshots().expireOlderThan(0)
+            for number in old:
+                change = change.expireSnapshotId(number)
+            if old:
+                change.commit()
+            return len(old)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the table's directory if it is on a local disk; remove files of rounds that were never committed."""
+        location = self.location
+        with only_run(location or None, self.name):
+            if location:
+                with _explained(self.name):
+                    self._sweep(alone=local_path(location) is not None)
+            yield
+
+    def _sweep(self, *, alone: bool) -> None:
+        """Remove staged files that no snapshot has. `alone`: no run can be writing them now."""
+        files, marks = self._files(), f"{self.location}/{_MARKS}"
+        names = [name for name in files.names(marks) if alone or files.age_ms(f"{marks}/{name}") > ABANDONED_MS]
+        committed = {each.summary().get(_STAGED) for each in self._table.snapshots()} if names else set()
+        for name in names:
+            if name not in committed:
+                files.remove(f"{self.location}/{_DIRECTORY}{name}")
+            files.remove(f"{marks}/{name}")
+
+    def _files(self) -> HadoopFiles:
+        return HadoopFiles(self._spark, self.location)
+
+    def _require_one_meaning(self) -> None:
+        """Raise InvalidRequest if a name of a column was another's before: files are read by names."""
+        schemas = [self._iceberg.SchemaParser.toJson(each) for each in self._table.schemas().values()]
+        name = iceberg_types.ambiguous(
+            [json.loads(each) for each in schemas],
+            json.loads(self._iceberg.SchemaParser.toJson(self._table.schema())),
+        )
+        if name is not None:
+            raise InvalidRequest(
+                f"a column {printable(name)} of {self.name} was renamed or removed, so tierfs cannot rewrite its files",
+                remedy="run without --compact and --dropped delete; Iceberg's rewrite_data_files compacts such a table",
+            )
 
     def _require_library(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.types import (
@@ -94,6 +94,24 @@ def _type(kind: DataType, new_id: Callable[[], int]) -> Any:
 def to_spark(schema: Mapping[str, Any]) -> StructType:
     """Return the columns of a schema of Iceberg. Raises InvalidRequest for a type that tierfs does not write."""
     return StructType([StructField(each["name"], _of(each["type"]), not each["required"]) for each in schema["fields"]])
+
+
+def ambiguous(earlier: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -> str | None:
+    """Return the name of a column that another one had, or that none has any more; None if there is none."""
+    current = dict(_ids(now))
+    return next((name for schema in earlier for name, number in _ids(schema) if current.get(name) != number), None)
+
+
+def _ids(kind: Any, above: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the full names of fields with their ids."""
+    if isinstance(kind, str):
+        return
+    for each in kind.get("fields", ()):
+        yield f"{above}{each['name']}", each["id"]
+        yield from _ids(each["type"], f"{above}{each['name']}.")
+    for part in ("element", "key", "value"):
+        if part in kind:
+            yield from _ids(kind[part], f"{above}{part}.")
 
 
 def _of(kind: Any) -> DataType:

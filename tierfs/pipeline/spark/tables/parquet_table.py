@@ -9,7 +9,7 @@ directory has nothing that would show them together; Iceberg has.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,9 +20,16 @@ from tierfs.base.words import units
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.pipeline.spark.jobs.tasks import explained
-from tierfs.pipeline.spark.tables.followed_table import RoundFile, RoundFiles, RowRecipe, TableHead, other_run
-from tierfs.pipeline.spark.tables.run_lock import only_run
-from tierfs.pipeline.spark.tables.table_files import HadoopFiles
+from tierfs.pipeline.spark.tables.followed_table import (
+    RoundFile,
+    RoundFiles,
+    RowRecipe,
+    TableFile,
+    TableHead,
+    other_run,
+)
+from tierfs.pipeline.spark.tables.run_lock import local_path, only_run
+from tierfs.pipeline.spark.tables.table_files import ABANDONED_MS, HadoopFiles
 
 _LOG = "_tierfs"
 _STAGED = "staged-"
@@ -42,7 +49,8 @@ class ParquetTable:
         self.name = target
         with explained():
             self._files = HadoopFiles(spark, target)
-        self._root = self._files.root
+            self._files.require_commits()
+        self._root = self.location = self._files.root
 
     def head(self) -> TableHead:
         """Return the state after the last round."""
@@ -74,7 +82,8 @@ class ParquetTable:
         head = self.head()
         with explained():
             document = dict(self._files.read(self._round(head.mark)))
-            self._commit(head.mark + 1, {**document, "schema": schema.jsonValue(), "files": [], "staged": ""})
+            none = {"files": [], "removed": [], "staged": ""}
+            self._commit(head.mark + 1, {**document, **none, "schema": schema.jsonValue()})
 
     def staging(self) -> str:
         """Return a directory in the log."""
@@ -82,14 +91,36 @@ class ParquetTable:
 
     def commit(self, head: TableHead, written: RoundFiles) -> None:
         """Write the document of the next round, unless another run did; then move the files."""
+        self._add_round(head, written, head.rows + written.rows)
+
+    def replace(self, head: TableHead, old: Sequence[TableFile], new: RoundFiles, dropped: int) -> None:
+        """Write a round at the same offset: its files are moved before the old ones are removed."""
+        removed = [each.path.removeprefix(f"{self._root}/") for each in old]
+        self._add_round(head, new, head.rows - dropped, removed)
+
+    def data_files(self) -> list[TableFile]:
+        """Return the files outside of the log; the directory is the partition."""
+        with explained():
+            return [
+                TableFile(path, size_bytes, path.rpartition("/")[0])
+                for path, size_bytes in self._files.below(self._root)
+                if not path.startswith(f"{self._root}/{_LOG}/")
+            ]
+
+    def expire(self, before_ms: int) -> int:
+        """Return 0: a directory has no versions."""
+        return 0
+
+    def _add_round(self, head: TableHead, written: RoundFiles, rows: int, removed: Sequence[str] = ()) -> None:
         assert head.recipe is not None
         staged = written.directory.rpartition("/")[2]
         document = _document(
             head.schema,
             head.recipe.as_text(),
             offset=written.end.as_json(),
-            rows=head.rows + written.rows,
+            rows=rows,
             staged=staged,
+            removed=list(removed),
             files=[
                 self._names(file, number, head.mark + 1, written.directory) for number, file in enumerate(written.files)
             ],
@@ -103,12 +134,21 @@ class ParquetTable:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory if it is on a local disk; then move the files of the last round, if a kill left some."""
+        """Lock the directory if it is on a local disk; then end the last round, and remove what others have staged."""
         with only_run(f"{self._root}/{_LOG}", self.name):
             with explained():
                 number = max(self._rounds())
                 self._publish(self._files.read(self._round(number)))
+                self._sweep(alone=local_path(self._root) is not None)
             yield
+
+    def _sweep(self, *, alone: bool) -> None:
+        """Remove what killed rounds have left. `alone`: no run can be writing it now."""
+        for name in self._files.names(f"{self._root}/{_LOG}"):
+            path = f"{self._root}/{_LOG}/{name}"
+            is_left = name.startswith(_STAGED) or name.endswith(".json")
+            if is_left and (alone or self._files.age_ms(path) > ABANDONED_MS):
+                self._files.remove(path)
 
     def _names(self, file: RoundFile, number: int, round_number: int, staged: str) -> list[str]:
         """Return where a file is in the staged directory, and where it goes."""
@@ -119,27 +159,26 @@ class ParquetTable:
         return [inner, f"{directory}/{name}" if directory else name]
 
     def _publish(self, document: Mapping[str, Any]) -> None:
-        """Move the files of a committed round. Idempotent: one that is there was moved before."""
-        if not document["staged"]:
-            return
+        """Move the files of a committed round, and remove those that they replace. Idempotent, by any number of runs.
+
+        A move on an object store is a copy, which appears whole, and a deletion: a file that is there was moved.
+        """
         staged = f"{self._root}/{_LOG}/{document['staged']}"
-        if not self._files.exists(staged):  # it is removed last
-            return
-        for inner, name in document["files"]:
-            if self._files.exists(f"{staged}/{inner}"):
-                # A move on an object store is a copy and a deletion: a kill may leave a part of the copy.
-                self._files.remove(f"{self._root}/{name}")
+        is_staged = bool(document["staged"]) and self._files.exists(staged)  # it is removed last
+        for inner, name in document["files"] if is_staged else ():
+            if not self._files.exists(f"{self._root}/{name}"):
                 self._files.move(f"{staged}/{inner}", f"{self._root}/{name}")
-        self._files.remove(staged)
+        for name in document.get("removed", ()):
+            self._files.remove(f"{self._root}/{name}")
+        if is_staged:
+            self._files.remove(staged)
 
     def _commit(self, number: int, document: Mapping[str, Any]) -> None:
         """Make the document of a round appear whole. Raises Conflict if that round is there."""
-        path, aside = self._round(number), f"{self._root}/{_LOG}/{uuid.uuid4().hex}.json"
-        self._files.write(aside, document)
-        if self._files.exists(path):
-            self._files.remove(aside)
+        name = uuid.uuid4().hex
+        written = {**document, "id": name}
+        if not self._files.create(self._round(number), written, f"{self._root}/{_LOG}/{name}.json"):
             raise other_run(self.name)
-        self._files.move(aside, path)
 
     def _rounds(self) -> list[int]:
         numbers = (
@@ -159,6 +198,7 @@ def _document(
     rows: int,
     staged: str = "",
     files: list[list[str]] | None = None,
+    removed: list[str] | None = None,
 ) -> dict[str, Any]:
     return {
         "v": 1,
@@ -168,4 +208,5 @@ def _document(
         "schema": schema.jsonValue(),
         "staged": staged,
         "files": files or [],
+        "removed": removed or [],
     }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from tierfs.base.words.errors import Unavailable
+from tierfs.base.words.errors import InvalidRequest, Unavailable
 from tierfs.pipeline.spark.tables.followed_table import RoundFile
 from tierfs.pipeline.spark.tables.partition_fields import PartitionField
 
@@ -17,6 +19,15 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _SUFFIX = ".parquet"
 # Of directories whose columns are in their files too.
 _KEPT = "field-"
+
+# Where runs on several machines may write, files of an unfinished round are not removed before (Iceberg's own default).
+ABANDONED_MS = 3 * 24 * 3600 * 1000
+
+# The capability of a file system to create a file only where none is, and the option for it (S3A of Hadoop 3.4.2).
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+
+# Their renames replace, or are copies: two runs could both commit the same round.
+_OBJECT_STORES = ("s3a", "s3", "s3n", "oss", "cosn", "obs", "gs", "wasb", "wasbs")
 
 
 class HadoopFiles:
@@ -52,6 +63,50 @@ class HadoopFiles:
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with all in it. Idempotent."""
         self._files.delete(self._path(path), True)
+
+    def age_ms(self, path: str) -> int:
+        """Return the time since a file was written; of a directory, a file in it: object stores have no time for it."""
+        status, listed = self._files.getFileStatus(self._path(path)), self._files.listFiles(self._path(path), True)
+        written_ms: int = (listed.next() if listed.hasNext() else status).getModificationTime()
+        return time.time_ns() // 1_000_000 - written_ms
+
+    def require_commits(self) -> None:
+        """Raise InvalidRequest for an object store that cannot create a document only where none is."""
+        scheme = urlsplit(self.root).scheme
+        if scheme in _OBJECT_STORES and not self._is_conditional():
+            raise InvalidRequest(
+                f"{self.root}: this file system cannot decide between two runs: it does not create files conditionally",
+                remedy="use hadoop-aws 3.4.2 or newer and a server with If-None-Match, or a table of Iceberg",
+            )
+
+    def create(self, path: str, document: Mapping[str, Any], aside: str) -> bool:
+        """Write a document whole if nothing is there; return whether that is so. `aside`: where it may be until then.
+
+        No two callers are told so: an object store decides by a condition of the request, others by their rename, and a
+        local disk by the lock that a run has.
+        """
+        if not self._is_conditional():
+            self.write(aside, document)
+            if self.exists(path):
+                self.remove(aside)
+                return False
+            self.move(aside, path)
+            return True
+        stream = self._files.createFile(self._path(path)).must(_CONDITIONAL, "true").recursive().build()
+        try:
+            try:
+                stream.write(bytearray(json.dumps(document).encode()))
+            finally:
+                stream.close()
+        except Py4JJavaError:
+            # A repeated request is refused too if the first one had effect, so what is there decides.
+            if not self.exists(path):
+                raise
+            return self.read(path) == document
+        return True
+
+    def _is_conditional(self) -> bool:
+        return bool(self._files.hasPathCapability(self._path(self.root), _CONDITIONAL))
 
     def move(self, source: str, goal: str) -> None:
         """Move a file, whose directory is made. Raises Unavailable; the file is then where it was."""
