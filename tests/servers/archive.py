@@ -78,10 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
                     behind.putheader(name, value)
             behind.endheaders(body or None)
             response = behind.getresponse()
-            own = {name: value for name, value in response.getheaders() if name.lower() not in _OF_THE_WAY}
+            hidden = {*_OF_THE_WAY, *headers}
+            own = {name: value for name, value in response.getheaders() if name.lower() not in hidden}
             if self.command == "HEAD" and response.getheader("Content-Length"):
                 own["Content-Length"] = str(response.getheader("Content-Length"))
-            self._answer(response.status, response.read(), {**own, **headers})
+            content = response.read()
+            if self.command == "GET" and response.status == http.client.FORBIDDEN:
+                self.server.reads.append(urlsplit(self.path).path)  # of the server's own archive
+            self._answer(response.status, content, {**own, **headers})
         finally:
             behind.close()
 
@@ -100,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-_OF_THE_WAY = ("content-length", "transfer-encoding", "connection", "x-amz-storage-class")
+_OF_THE_WAY = ("content-length", "transfer-encoding", "connection")
 
 
 @contextmanager
