@@ -38,6 +38,7 @@ from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.spark.counting import bench_spark_counting, bench_spark_counting_small
 from tests.benchmarks.spark.far import bench_spark_far
+from tests.benchmarks.spark.long_line import bench_long_line
 from tests.benchmarks.spark.planning import bench_spark_planning
 from tests.benchmarks.spark.reading import bench_spark
 from tests.benchmarks.spark.scrub import bench_spark_scrub
@@ -213,6 +214,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "journal-day": lambda run: bench_journal_day(run.own("journal-day")),
     "everyday": lambda run: "\n".join(bench_everyday(run.own("everyday") / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.own("one-directory") / "store", run.repetitions)),
+    "spark-long-line": lambda run: bench_long_line(run.own("spark-long-line")),
     "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
     "spark-small": lambda run: bench_spark_small(run.directory, run.repetitions),
     "rest": lambda run: bench_rest(run.directory),
