@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,9 +65,9 @@ def grow(store: TestStore, name: str) -> None:
     store.offload(name)
 
 
-def grow_much(store: TestStore, name: str) -> None:
+def grow_much(store: TestStore, name: str, segments: int = 40) -> None:
     """Make an entry that compression halves."""
-    for number in range(40):
+    for number in range(segments):
         store.append(f"{name}/segment {number}", b"abcdefgh", seal=True)
     store.offload(name)
 
@@ -176,21 +175,21 @@ def test_the_state_is_written_again_when_outweighed_and_within_the_bytes(
     assert is_state_due(manifest, entry_bytes, rows) is due
 
 
+@pytest.mark.usefixtures("state_stays")
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
 def test_short_levels_are_joined_once_they_fill_a_part(
     store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
-    """With entries of this host's own, or fetched from the bucket."""
-    monkeypatch.setattr(levels, "PART_BYTES", 4000)
-    monkeypatch.setattr(levels, "TAIL_BYTES", 3500)
+    """With entries of this host's own, or fetched from the bucket; a level that is long enough stays."""
+    monkeypatch.setattr(levels, "PART_BYTES", 10_000)
+    monkeypatch.setattr(levels, "TAIL_BYTES", 8_000)
     monkeypatch.setattr(kept_entries, "KEPT_BYTES", kept_bytes)
-    checkpoint(store)
-    lengths = list[int]()
-    for number in range(12):
-        grow(store, f"s{number}")
-        newest = checkpoint(store)
-        lengths.append(len(newest.levels))
-    assert any(after < before for before, after in pairwise(lengths))
+    manifests = [checkpoint(store)]
+    for number in range(6):
+        grow_much(store, f"s{number}", 20)  # some 5,000 bytes of entries
+        manifests.append(checkpoint(store))
+    newest = manifests[-1]
+    assert [len(manifest.levels) for manifest in manifests] == [1, 2, 2, 3, 3, 4, 4]
     assert sum(level.entry_bytes for level in newest.levels) == newest.entry_bytes
     assert parts_in(store.cold) >= listed_by(newest)
     same_as(store, tmp_path / "new")
