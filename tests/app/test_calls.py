@@ -12,7 +12,7 @@ MOST_APPEND = 130
 MOST_NEW_SEGMENT = 660
 MOST_COLD_READ = 124
 MOST_FROM_MEMORY = 46
-MOST_RECOVERY = 3540
+MOST_RECOVERY = 3400
 
 
 def totals(counted: dict[str, Counter[str]]) -> list[int]:

@@ -91,6 +91,7 @@ def put_pack(txn: WriteTransaction, names: Sequence[str]) -> None:
         store_epoch=1,
         attempt=attempt,
         created_ms=txn.now_ms,
+        packed=len(names),
     )
     checksums.put_grid(txn, number, [_crc() for _ in range(-(-pack.length // 131072))])
     linked = []

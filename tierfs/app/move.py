@@ -37,8 +37,9 @@ from tierfs.engine.journal import left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import policies, store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord, ObjectRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.tables import LOCATIONS, OBJECTS, SEGMENTS
-from tierfs.engine.metadata.transaction import ReadTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.relocate import Copied, TierCopy
 from tierfs.upkeep.check.scrub.pieces import ScrubPiece, pieces
 from tierfs.upkeep.check.scrub.scrub import Scrubber

@@ -16,9 +16,10 @@ from tierfs.base.words.types import ROOT_DIRECTORY, Tier
 from tierfs.engine.metadata import directories, environment, host, layout
 from tierfs.engine.metadata import store as store_module
 from tierfs.engine.metadata.records import StoreRecord, TouchRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import TOUCHES
-from tierfs.engine.metadata.transaction import WriteTransaction, batches
+from tierfs.engine.metadata.transaction import WriteTransaction
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -151,7 +151,7 @@ class Rebuilder:
         with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
             messages = pool.in_order(partial(reader.read_part, self.storage), parts, ahead=reader.READ_AHEAD)
             for part, message in zip(parts, messages, strict=True):
-                with metadata.write() as txn:
+                with _unwatched(metadata) as txn:
                     if is_state and part.has_entries:
                         is_state = False
                         replay.finish_state(txn, manifest)
@@ -168,12 +168,20 @@ class Rebuilder:
         """Apply entries in order, small ones in one transaction: a commit for each would take most of the time."""
         with closing(reader.read_entries(self.storage, items)) as entries:
             for some in _together(zip(items, entries, strict=True)):
-                with metadata.write() as txn:
+                with _unwatched(metadata) as txn:
                     for _, entry in some:
                         replay.apply_entry(txn, entry)
                         replay.see_time(txn, replay.written_ms(entry))
                 for item, _ in some:
                     self.advance(item.length_bytes, item.name, 1)
+
+
+@contextmanager
+def _unwatched(metadata: MetadataStore) -> Iterator[WriteTransaction]:
+    """Open a write transaction of a store that nobody has opened yet."""
+    with metadata.write() as txn:
+        txn.notifies = False
+        yield txn
 
 
 def _together(

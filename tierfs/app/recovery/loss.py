@@ -12,8 +12,17 @@ from itertools import islice
 
 from tierfs.base.bytes import ranges
 from tierfs.base.words import names
-from tierfs.base.words.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
-from tierfs.engine.metadata import batches, chains, changes, checksums, directories, tables, transaction
+from tierfs.base.words.types import (
+    ROOT_DIRECTORY,
+    ByteRange,
+    DirectoryId,
+    EntryKind,
+    Inode,
+    ObjectId,
+    SegmentId,
+    Tier,
+)
+from tierfs.engine.metadata import batches, chains, changes, checksums, directories, row_batches, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
@@ -76,10 +85,10 @@ def settle(metadata: MetadataStore, *, grace_ms: int, keeps_inodes: bool = False
     """
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
-        due_ms = txn.now_ms + grace_ms
-        return [_settle(txn, segment, due_ms, keeps_inode=keeps_inodes) for _, segment in rows]
+        due_ms, paths = txn.now_ms + grace_ms, _Paths(txn)
+        return [_settle(txn, segment, due_ms, paths, keeps_inode=keeps_inodes) for _, segment in rows]
 
-    for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
+    for losses in row_batches.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
         yield from (loss for loss in losses if not names.is_removed(loss.segment))
     _recount_trash(metadata)
 
@@ -119,7 +128,7 @@ def drop_false_garbage(metadata: MetadataStore) -> int:
         return [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
 
     dropped = 0
-    for keys in transaction.batches(metadata.read, GARBAGE, _BATCH_GARBAGE, linked):
+    for keys in row_batches.batches(metadata.read, GARBAGE, _BATCH_GARBAGE, linked):
         if keys:
             with metadata.write() as txn:
                 dropped += sum(txn.delete(GARBAGE.name, key) for key in keys)
@@ -150,25 +159,49 @@ def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[Object
         yield ObjectId(after)
 
 
-def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int, *, keeps_inode: bool) -> SegmentLoss:
+class _Paths:
+    """Full names of segments, of which many are in one directory: its path is climbed once."""
+
+    def __init__(self, txn: ReadTransaction) -> None:
+        self._txn = txn
+        self._above: dict[DirectoryId, str] = {ROOT_DIRECTORY: ""}
+        """By directory: what precedes the names in it."""
+
+    def of(self, segment: SegmentRecord) -> str:
+        """Return the full name of a segment."""
+        above = self._above.get(segment.parent_id)
+        if above is None:
+            parent = directories.directory(self._txn, segment.parent_id)
+            above = f"{directories.path_of(self._txn, parent.parent_id, parent.name)}/"
+            self._above[segment.parent_id] = above
+        return above + segment.name
+
+
+def _settle(
+    txn: WriteTransaction, before: SegmentRecord, due_ms: int, paths: _Paths, *, keeps_inode: bool
+) -> SegmentLoss:
     cold = _cold_chain(txn, before)
     segment = replace(
         before,
         length=cold.end,
-        joins=before.joins.until(cold.end),
+        joins=before.joins.until(cold.end) if before.joins.names else before.joins,
         inode=before.inode if keeps_inode else Inode(txn.allocate_id()),
         writer_epoch=before.writer_epoch + 1,
         generation=before.generation + 1,
         recovered_ms=txn.now_ms,
         changed_ms=txn.now_ms,
     )
-    changes.segment_changed(txn, segment)
-    editor, gaps = Editor(txn, segment), cold.gaps
-    _drop(txn, editor, cold.beyond, due_ms)
-    segment = editor.fill_gaps(gaps).segment
-    txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    gaps = cold.gaps
+    if gaps or cold.beyond:
+        changes.segment_changed(txn, segment)
+        editor = Editor(txn, segment)
+        _drop(txn, editor, cold.beyond, due_ms)
+        segment = editor.fill_gaps(gaps).segment
+        txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    else:
+        changes.put_segment(txn, segment)
     return SegmentLoss(
-        segment=directories.path_of(txn, segment.parent_id, segment.name),
+        segment=paths.of(segment),
         start_offset=segment.start_offset,
         length=segment.length,
         sealed=segment.sealed,

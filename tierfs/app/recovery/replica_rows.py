@@ -16,6 +16,7 @@ from tierfs.engine.metadata import chains, directories, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.record_parts import OwnerView
 from tierfs.engine.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import (
     CHECKSUMS,
@@ -30,7 +31,7 @@ from tierfs.engine.metadata.tables import (
     RESERVED_NAMES,
     SEGMENTS,
 )
-from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
 _BATCH_ROWS = 1000
 

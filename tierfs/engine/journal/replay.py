@@ -26,10 +26,13 @@ from tierfs.engine.metadata import batches, chains, directories, empty_ledgers, 
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
-from tierfs.engine.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
+from tierfs.engine.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord
 from tierfs.engine.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.metadata.untrusted import require
+
+# Fields of a segment that follow from its chunks here, or that only this host has.
+_OF_THIS_HOST = ("local", "cold", "active", "resumable")
 
 
 @contextmanager
@@ -48,6 +51,8 @@ def apply(txn: WriteTransaction, change: pb.Change) -> bool:
     if change.sequence and change.sequence <= applied(txn):
         return False
     _apply(txn, change)
+    if change.sequence:
+        _move_to(txn, change.sequence)
     return True
 
 
@@ -57,8 +62,6 @@ def _apply(txn: WriteTransaction, change: pb.Change) -> None:
     if kind is None:
         raise DataLoss("unknown change type in the journal (written by a newer tierfs)", remedy=frames.UPGRADE)
     _HANDLERS[kind](txn, getattr(change, kind))
-    if change.sequence:
-        _move_to(txn, change.sequence)
 
 
 def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
@@ -96,7 +99,9 @@ def _apply_changes(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
     for change in entry.changes:
         if change.sequence > before:
             _apply(txn, change)
-    txn.update_store(store_epoch=entry.store_epoch)
+    # Once for all of them: to put the superblock together takes as long as most changes.
+    last = max([before, *expected[-1:]])
+    _move_to(txn, last, store_epoch=entry.store_epoch)
 
 
 def apply_part(txn: WriteTransaction, part: pb.CheckpointPart, name: str, *, has_entries: bool) -> None:
@@ -104,7 +109,7 @@ def apply_part(txn: WriteTransaction, part: pb.CheckpointPart, name: str, *, has
     with naming(name):
         require(not (part.changes if has_entries else part.entries), "a part of another level")
         for entry in part.entries:
-            require(entry.store_epoch >= txn.store.store_epoch, "a level contains a void entry", entry.slot)
+            require(entry.store_epoch >= txn.uncounted.store_epoch, "a level contains a void entry", entry.slot)
             _apply_changes(txn, entry)
     apply_state(txn, part.changes, name)
 
@@ -155,14 +160,14 @@ def see_time(txn: WriteTransaction, written_ms: int) -> None:
 
     Otherwise a recovery under a clock that is ahead ends all that was removed, or has an age, at once.
     """
-    seen = txn.store.clock_seen
+    seen = txn.uncounted.clock_seen
     if seen.boot_id or seen.wall_ms < written_ms:
         txn.update_store(clock_seen=ClockReading(wall_ms=max(1, written_ms)))
 
 
 def applied(txn: WriteTransaction) -> int:
     """Return the sequence of the last change that was applied."""
-    return txn.store.journal.published_sequence
+    return txn.uncounted.journal.published_sequence
 
 
 def require_version(version: int) -> None:
@@ -175,12 +180,12 @@ def see_id(txn: WriteTransaction, *ids: int) -> None:
     """Reserve ids, so that they are never allocated again."""
     highest = max(ids)
     require(highest <= untrusted.MAX_ID, "a counter overflows", highest)
-    if highest >= txn.store.next_id:
-        txn.update_store(next_id=highest + 1)
+    txn.reserve("next_id", highest)
 
 
-def _move_to(txn: WriteTransaction, sequence: int) -> None:
-    txn.update_store(journal=replace(txn.store.journal, published_sequence=sequence), next_outbox=sequence + 1)
+def _move_to(txn: WriteTransaction, sequence: int, **more: int) -> None:
+    journal = replace(txn.uncounted.journal, published_sequence=sequence)
+    txn.update_store(journal=journal, next_outbox=sequence + 1, **more)
 
 
 def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
@@ -193,20 +198,20 @@ def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
 
 
 def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
-    record = SEGMENTS.codec.from_message(message)
+    record = SEGMENTS.codec.from_message(message, without=_OF_THIS_HOST)
     untrusted.check_segment(record)
     see_id(txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id)
     old = directories.segment(txn, record.id)
-    new = _merged(old, record)
+    new = record if old is None else _merged(old, record)
     replay_names.place_segment(txn, old, new)
-    txn.put(SEGMENTS, tables.u64(new.id), new)
+    new.check()
+    data = record.stored if old is None else SEGMENTS.codec.encode(new)
+    txn.put_raw(SEGMENTS.name, tables.u64(new.id), data)
     txn.touch(inode=new.inode if old is None else old.inode, segment_id=new.id)
 
 
-def _merged(old: SegmentRecord | None, record: SegmentRecord) -> SegmentRecord:
+def _merged(old: SegmentRecord, record: SegmentRecord) -> SegmentRecord:
     """Return the journal's view of a segment with the fields that only this host has."""
-    if old is None:
-        return replace(record, local=TierState(), cold=TierState(), active=False, resumable=False)
     kept = replace(
         record,
         local=old.local,
@@ -239,32 +244,32 @@ def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
 
 
 def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
-    segment = _linked_segment(txn, message)
-    link = replay_links.read_link(txn, message, txn.store.cold_location_id)
+    link = replay_links.read_link(txn, message, txn.uncounted.cold_location_id)
     see_id(txn, 1, *link.objects)
-    _chain_changed(txn, segment, replay_links.link(txn, segment, link, merges=merges))
+    _link(txn, message.segment_id, link, merges=merges)
 
 
-def _linked_segment(txn: WriteTransaction, message: pb.ColdLink) -> SegmentRecord:
-    segment = _known_segment(txn, message.segment_id)
-    require(segment is not None, "chunks of an unknown segment", message.segment_id)
+def _link(txn: WriteTransaction, segment_id: int, link: replay_links.CheckedLink, *, merges: bool = True) -> None:
+    untrusted.check_id(segment_id, "a segment")
+    if replay_links.link_last(txn, SegmentId(segment_id), link):
+        return
+    segment = directories.segment(txn, SegmentId(segment_id))
+    require(segment is not None, "chunks of an unknown segment", segment_id)
     assert segment is not None
-    return segment
+    _chain_changed(txn, segment, replay_links.link(txn, segment, link, merges=merges))
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
     for record in message.segments:
         _segment(txn, record)
-    objects = replay_links.read_pack(txn, message, txn.store.cold_location_id)
-    see_id(txn, *objects)
+    see_id(txn, replay_links.put_pack(txn, message, txn.uncounted.cold_location_id))
     for cold_link in message.links:
-        segment = _linked_segment(txn, cold_link)
-        link = replay_links.CheckedLink(replay_links.read_chunks(cold_link.chunks), objects)
-        _chain_changed(txn, segment, replay_links.link(txn, segment, link))
+        chunks = replay_links.read_chunks(cold_link.chunks)
+        _link(txn, cold_link.segment_id, replay_links.CheckedLink(chunks, {}))
 
 
 def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
-    see_id(txn, 1, replay_links.put_checksums(txn, message, txn.store.cold_location_id))
+    see_id(txn, 1, replay_links.put_checksums(txn, message, txn.uncounted.cold_location_id))
 
 
 def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
@@ -320,11 +325,10 @@ def _garbage(txn: WriteTransaction, message: pb.GarbageRecord) -> None:
     require(max(record.sequence, record.attempts << 32) <= untrusted.MAX_ID, "a counter overflows", record.sequence)
     require(record.length <= untrusted.MAX_OBJECT_BYTES, "an object has an impossible length", record.name)
     untrusted.check_object_name(record.name, owned=True)
-    if txn.store.replica or record.location_id != txn.store.cold_location_id:
+    if txn.uncounted.replica or record.location_id != txn.uncounted.cold_location_id:
         return
     txn.put(GARBAGE, tables.pair(record.due_ms, record.sequence), record)
-    if record.sequence >= txn.store.next_garbage:
-        txn.update_store(next_garbage=record.sequence + 1)
+    txn.reserve("next_garbage", record.sequence)
 
 
 def _counters(txn: WriteTransaction, message: pb.Counters) -> None:
@@ -337,7 +341,7 @@ def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
     require(segment is not None and segment.kind is SegmentKind.LEDGER, "a ledger without a segment", record.segment_id)
     require(max(record.ledger_id, record.entries, record.bytes) <= untrusted.MAX_ID, "a ledger of impossible numbers")
     untrusted.check_times(record.timestamp_ms, record.offload.timestamp_ms)
-    untrusted.check_unchunked(empty_ledgers.find(txn, record), txn.store.cold_location_id)
+    untrusted.check_unchunked(empty_ledgers.find(txn, record), txn.uncounted.cold_location_id)
     txn.put(LEDGERS, tables.u64(record.segment_id), record)
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.frozen import dataclass
-from tierfs.base.words.types import LocationId, ObjectId, Tier
+from tierfs.base.words.types import ChunkState, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import chain, chains, checksums, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
@@ -42,19 +42,22 @@ def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: Locatio
     return CheckedLink(chunks, objects)
 
 
-def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> dict[ObjectId, ObjectRecord]:
-    """Check the pack of a message, to which all its links must be, and write its checksum runs. Raises DataLoss."""
+def put_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> ObjectId:
+    """Write the pack of a message, to which all its links must be, and its checksum runs; return its id. Raises
+    DataLoss."""
     _require_apart(message.links)
     objects = _read_objects(txn, (message.object,), own_location)
     used = {ObjectId(chunk.object_id) for cold_link in message.links for chunk in cold_link.chunks}
     require(used == set(objects), "a pack is linked together with other objects", message.object.id)
     _write_runs(txn, message.checksums, objects, used)
-    return objects
+    for number, record in objects.items():  # the links that follow count its references
+        txn.put(OBJECTS, tables.u64(number), record)
+    return ObjectId(message.object.id)
 
 
 def read_chunks(messages: Iterable[pb.ChunkRecord]) -> tuple[ChunkRecord, ...]:
     """Return the chunks of a link, whose `next` follows from their place in the chain."""
-    return tuple(replace(CHUNKS.codec.from_message(message), next=0) for message in messages)
+    return tuple(CHUNKS.codec.from_message(message, without=("next",)) for message in messages)
 
 
 def _require_apart(links: Iterable[pb.ColdLink]) -> None:
@@ -96,6 +99,29 @@ def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_locati
     objects = _read_objects(txn, (message.object,), own_location)
     _write_runs(txn, message.runs, objects, objects.keys())
     return ObjectId(message.object.id)
+
+
+def link_last(txn: WriteTransaction, segment_id: SegmentId, message: CheckedLink) -> bool:
+    """Link a single chunk after the last one of its segment, and write that; False, with nothing changed, where it is
+    not so simple, as `link` does it then.
+
+    Most chunks are linked so, and it takes a tenth of the time: it changes messages, not records.
+    """
+    if len(message.chunks) != 1 or message.chunks[0].state is not ChunkState.GOOD:
+        return False
+    chunk = message.chunks[0]
+    key = tables.u64(chunk.object_id)
+    sent = message.objects.get(chunk.object_id)
+    stored = txn.message(OBJECTS, key) if chunk.object_id <= untrusted.MAX_ID else None
+    untrusted.check_chunk(chunk, sent or stored)
+    if chains.link_last(txn, segment_id, chunk, changes=False) is None:
+        return False
+    if sent is not None:
+        txn.put(OBJECTS, key, replace(sent, references=1 + (stored.references if stored is not None else 0)))
+    elif stored is not None:
+        stored.references += 1
+        txn.put_raw(OBJECTS.name, key, stored.SerializeToString(deterministic=True))
+    return True
 
 
 def link(txn: WriteTransaction, segment: SegmentRecord, message: CheckedLink, *, merges: bool = True) -> SegmentRecord:

@@ -25,7 +25,7 @@ def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: Segment
     """Give a segment its name; a moved one loses its old name. Raises DataLoss."""
     if old is not None and (old.parent_id, old.name, old.inode) == (new.parent_id, new.name, new.inode):
         return
-    require(txn.get(DIRECTORIES, tables.u64(new.id)) is None, "a segment has a directory's id", new.id)
+    require(txn.get_raw(DIRECTORIES.name, tables.u64(new.id)) is None, "a segment has a directory's id", new.id)
     check_path(txn, new.parent_id, new.name)
     if old is not None:
         displace(txn, old.parent_id, old.name, EntryKind.SEGMENT, old.id)
@@ -50,7 +50,7 @@ def place_directory(
         txn.touch(inode=old.inode)
         return old.id, old.inode
     untrusted.check_directory(record)
-    require(txn.get(SEGMENTS, key) is None, "a directory has a segment's id", record.id)
+    require(txn.get_raw(SEGMENTS.name, key) is None, "a directory has a segment's id", record.id)
     txn.put(DIRECTORIES, key, record)
     if old is None or (old.parent_id, old.name) != (record.parent_id, record.name):
         restored = old is not None and old.parent_id == ROOT_DIRECTORY and names.is_in_trash(old.name)
@@ -153,9 +153,10 @@ def _enter(
 
 
 def _touch_parent(txn: WriteTransaction, parent_id: DirectoryId, name: str, now_ms: int) -> None:
-    parent: DirectoryRecord | None = txn.get(DIRECTORIES, tables.u64(parent_id))
+    parent = txn.message(DIRECTORIES, tables.u64(parent_id))
     if parent is None:
         return  # follows later in a checkpoint
     if now_ms > parent.modified_ms:
-        txn.put(DIRECTORIES, tables.u64(parent_id), replace(parent, modified_ms=now_ms))
+        parent.modified_ms = now_ms
+        txn.put_raw(DIRECTORIES.name, tables.u64(parent_id), parent.SerializeToString(deterministic=True))
     txn.touch(parent_inode=parent.inode, name=name)

@@ -158,12 +158,12 @@ def _note_time(stored: pb.ObjectRecord, now_ms: int) -> None:
 
 
 def link_last(
-    txn: WriteTransaction, segment_id: SegmentId, new: ChunkRecord
+    txn: WriteTransaction, segment_id: SegmentId, new: ChunkRecord, *, changes: bool = True
 ) -> tuple[pb.SegmentRecord, pb.ChunkRecord] | None:
     """Link a chunk behind the last cold one; return the segment and the chunk, which the caller journals.
 
     None, with nothing changed, where it is not so simple: then Editor.link does it. For the same commits as `grow`, and
-    of messages for the same reason; the object's references are the caller's.
+    of messages for the same reason; the object's references are the caller's. `changes`: the segment changes now.
     """
     key, start = tables.u64(segment_id), new.start_offset
     segment = txn.message(SEGMENTS, key)
@@ -183,7 +183,8 @@ def link_last(
     cold.count += 1
     cold.bytes += new.length
     segment.generation += 1
-    segment.changed_ms = txn.now_ms
+    if changes:
+        segment.changed_ms = txn.now_ms
     chunk: pb.ChunkRecord = CHUNKS.codec.to_message(new)  # type: ignore[assignment]
     txn.put_raw(CHUNKS.name, tables.chunk(segment_id, Tier.COLD, start), chunk.SerializeToString(deterministic=True))
     txn.put_raw(SEGMENTS.name, key, segment.SerializeToString(deterministic=True))

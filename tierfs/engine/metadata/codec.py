@@ -60,9 +60,17 @@ class Codec(Generic[R]):
         self._set_stored(record, data)
         return record
 
-    def from_message(self, message: Message) -> R:
-        """Return the record of a parsed message, as in journal entries; raises as `decode`."""
-        return self.decode(message.SerializeToString())
+    def from_message(self, message: Message, without: Sequence[str] = ()) -> R:
+        """Return the record of a parsed message, as in journal entries, with some fields unset; raises as `decode`.
+
+        `stored` is what `encode` would return.
+        """
+        own = self.message(message.SerializeToString())
+        for name in without:
+            own.ClearField(name)
+        record: R = self._fields.read(own)
+        self._set_stored(record, own.SerializeToString(deterministic=True))
+        return record
 
     def to_message(self, record: R) -> Message:
         """Return the message of `record`, with the unknown fields of its stored form."""

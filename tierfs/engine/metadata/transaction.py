@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
-from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -30,8 +28,6 @@ from tierfs.engine.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.engine.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 
 R = TypeVar("R", bound=Record)
-Txn = TypeVar("Txn", bound="ReadTransaction")
-Result = TypeVar("Result")
 
 SUPERBLOCK_KEY = b"superblock"
 
@@ -166,12 +162,19 @@ class WriteTransaction(ReadTransaction):
         self._touched: set[int] = set()
         self.path_bytes: dict[int, int] = {}
         """Lengths of directories' paths, as the replay of a journal finds and keeps them."""
+        self.notifies = True
+        """Whether `touch` lists changes. Not in a store that is being rebuilt, which nobody has opened yet."""
 
     @property
     def store(self) -> StoreRecord:
         """The superblock as it is now."""
         if self._counters:
             self.update_store()
+        return self._store or self._read_store()
+
+    @property
+    def uncounted(self) -> StoreRecord:
+        """The superblock, whose counters may be behind: to read another field of it need not put it together."""
         return self._store or self._read_store()
 
     @property
@@ -267,6 +270,8 @@ class WriteTransaction(ReadTransaction):
 
         `policies` of a segment changed; of a directory where no segment is named: the holder examines all segments.
         """
+        if not self.notifies:
+            return
         self._touched.add(segment_id)
         sequence = self.take("next_change")
         row = pb.TouchRecord(version=RECORD_VERSION, parent_inode=parent_inode, name=name, inode=inode)
@@ -317,9 +322,17 @@ class WriteTransaction(ReadTransaction):
 
     def take(self, counter: str) -> int:
         """Return the next number of one of the superblock's counters."""
-        number = int(self._counters.get(counter) or getattr(self._store or self._read_store(), counter))
+        number = self._next_of(counter)
         self._counters[counter] = number + 1
         return number
+
+    def reserve(self, counter: str, number: int) -> None:
+        """Let `take` never return a number up to this one."""
+        if number >= self._next_of(counter):
+            self._counters[counter] = number + 1
+
+    def _next_of(self, counter: str) -> int:
+        return int(self._counters.get(counter) or getattr(self._store or self._read_store(), counter))
 
     @property
     def _tally(self) -> Tally:
@@ -352,27 +365,6 @@ class read_transaction:  # a class, as a generator costs three times as much
         _end(self._environment, self._txn)
         self._environment.leave()
         self._errors.__exit__(kind, exc, trace)
-
-
-def batches(
-    begin: Callable[[], AbstractContextManager[Txn]],
-    table: Table[R],
-    most: int,
-    work: Callable[[Txn, list[tuple[bytes, R]]], Result],
-) -> Iterator[Result]:
-    """Apply `work` to all rows of a table in key order, at most `most` rows in each of several transactions.
-
-    A result is yielded after its transaction has ended. An empty table has one transaction, without rows.
-    """
-    start = b""
-    while True:
-        with begin() as txn:
-            rows = list(islice(txn.scan(table, start), most))
-            result = work(txn, rows)
-        yield result
-        if len(rows) < most:
-            return
-        start = rows[-1][0] + b"\0"
 
 
 class write_transaction:

@@ -13,6 +13,7 @@ import re
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
+from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 
 # Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists.
@@ -106,14 +107,14 @@ def check_directory(record: DirectoryRecord) -> None:
     check_removal(record)
 
 
-def check_chunk(record: ChunkRecord, stored: ObjectRecord | None) -> None:
+def check_chunk(record: ChunkRecord, stored: ObjectRecord | pb.ObjectRecord | None) -> None:
     """Raise DataLoss unless a cold chunk's range fits the segment and its object; a lost one may have no object."""
     record.check()
     require(record.end_offset <= MAX_OFFSET, "a chunk ends after the end of every file", record.start_offset)
     if stored is None:
         require(not record.object_id, "a chunk refers to an unknown object", record.object_id)
         return
-    require(stored.tier is Tier.COLD, "a cold chunk refers to a local object", stored.id)
+    require(stored.tier == Tier.COLD, "a cold chunk refers to a local object", stored.id)
     end = record.object_offset + record.length
     require(end <= stored.length, "a chunk ends after its object", record.start_offset, stored.id)
 

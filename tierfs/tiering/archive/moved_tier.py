@@ -12,9 +12,10 @@ from dataclasses import replace
 from tierfs.base.words.types import ObjectId
 from tierfs.engine.metadata import changes, tables
 from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import OBJECTS
-from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
 # Rows per transaction: some 10 ms.
 _BATCH = 500

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from tierfs.base.system.clock import NO_READING
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import ObjectRecord, Record
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
-from tierfs.engine.metadata.transaction import ReadTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction
 
 R = TypeVar("R", bound=Record)
 

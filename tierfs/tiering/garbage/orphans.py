@@ -27,9 +27,10 @@ from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import chains, directories, policies, tables
 from tierfs.engine.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
-from tierfs.engine.metadata.transaction import ReadTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.ledgers.owners import (
     companions,

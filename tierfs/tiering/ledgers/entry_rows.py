@@ -23,9 +23,10 @@ from tierfs.engine.metadata import chains, directories, entries, entries_object
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.engine.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LEDGERS, OBJECTS
-from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction, batches
+from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.entry_scan import scan
 
 log = logging.getLogger(__name__)
