@@ -15,7 +15,7 @@ from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import chains, changes, directories, tables
+from tierfs.engine.metadata import chains, changes, directories, frames, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.tables import GARBAGE, SEGMENTS
 
@@ -174,3 +174,18 @@ def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStor
     with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
         pass
     assert "--from-objects" in (refused.value.remedy or "")
+
+
+def test_a_journal_of_a_newer_tierfs_is_not_taken_for_damage(store: TestStore, tmp_path: Path) -> None:
+    """Its checkpoints are refused by their format, and the entries before them are gone, as they are due to be."""
+    store.append("s", b"abcdefgh", seal=True)
+    store.offload()
+    cold = copy_of(store.cold, without=slot_name(1))
+    newest = checkpoint_name(checkpoint(store))
+    data = bytearray(read_small(store.cold, newest))
+    data[len(frames.MAGIC) + 3] = 9
+    cold.put(newest, BufferSource(bytes(data)))
+    text = f"^{newest} has format version 9; .* is missing"
+    with pytest.raises(DataLoss, match=text) as refused, recovered(tmp_path / "new", cold):
+        pass
+    assert refused.value.remedy == frames.UPGRADE

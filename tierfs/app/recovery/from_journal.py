@@ -82,16 +82,17 @@ class Rebuilder:
                 remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}",
             )
         warnings: list[str] = []
-        for slot in sorted(listing.checkpoints, reverse=True):
+        unusable: list[_Unusable] = []
+        for slot in [*sorted(listing.checkpoints, reverse=True), 0]:
             try:
                 return self._rebuild_from(listing, slot, tuple(warnings))
             except _Unusable as exc:
-                warnings.append(f"checkpoint {slot} cannot be used, so the previous one is used: {exc}")
-                log.info("%s", warnings[-1])
-        try:
-            return self._rebuild_from(listing, 0, tuple(warnings))
-        except _Unusable as exc:
-            raise DataLoss("; ".join([str(exc), *warnings]), remedy=_way_out(exc)) from exc
+                unusable.append(exc)
+                if slot:
+                    warnings.append(f"checkpoint {slot} cannot be used, so the previous one is used: {exc}")
+                    log.info("%s", warnings[-1])
+        # The newest comes first: if a newer tierfs wrote it, nothing is damaged, whatever older ones lack.
+        raise DataLoss("; ".join(map(str, unusable)), remedy=_way_out(unusable[0])) from unusable[0]
 
     def _rebuild_from(self, listing: JournalListing, slot: int, warnings: tuple[str, ...]) -> Rebuilt:
         """Replay from a checkpoint or the first entry. Raises _Unusable for a bad checkpoint, DataLoss for an entry."""
