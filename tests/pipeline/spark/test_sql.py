@@ -15,6 +15,10 @@ from tierfs.app import store as app
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
+OF_A_TABLE = (
+    "no input path given: Spark's catalog does not keep the path of a tierfs table; query it by SELECT … FROM TABLE "
+    "WITH (store = 'STORE', path = 'PATH'), or use load(PATH)"
+)
 NO_PATH = "no input path given; use load(PATH); in SQL, OPTIONS (path 'PATH') or WITH (path = 'PATH')"
 
 
@@ -55,7 +59,7 @@ def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: Spar
         refused(spark, f"CREATE TABLE t USING tierfs {ways}", kept)
     assert not spark.catalog.tableExists("t")
     spark.sql(f"CREATE TABLE columns (value string) USING tierfs OPTIONS (path 'logs/web', store '{store.path}')")
-    refused(spark, "SELECT * FROM columns", NO_PATH)
+    refused(spark, "SELECT * FROM columns", OF_A_TABLE)
     where = f"store = '{store.path}', path = 'logs/web'"
     assert values(spark, f"SELECT value FROM columns WITH ({where})") == ["one", "two"]
     refused(spark, "INSERT INTO columns VALUES ('three')", "no target directory given; use one of them: ")
@@ -70,7 +74,9 @@ def test_rows_of_save_as_table_are_written_and_the_table_needs_the_path(spark: S
     with pytest.raises(PySparkException, match="no target directory given"):
         writer.saveAsTable("other")
     writer.option("path", "saved").saveAsTable("saved")
-    refused(spark, "SELECT * FROM saved", NO_PATH)
+    refused(spark, "SELECT * FROM saved", OF_A_TABLE)
+    assert OF_A_TABLE in told(lambda: spark.table("saved").count())
+    refused(spark, "INSERT INTO saved VALUES ('four')", "in SQL, INSERT INTO TABLE WITH (store = 'STORE', into = ")
     assert values(spark, f"SELECT value FROM saved WITH (store = '{store.path}', path = 'saved')") == ["three"]
     with pytest.raises(PySparkException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
         spark.sql("SELECT * FROM tierfs.`logs/web`")

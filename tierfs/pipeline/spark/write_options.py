@@ -80,7 +80,9 @@ def _into(given: Given) -> tuple[StoreOptions, str]:
             else "save(PATH) and the option into specify different directories"
         )
         raise InvalidRequest(
-            wrong, remedy='use one of them: .save("DIRECTORY") or .option("into", "DIRECTORY"); / is the root'
+            wrong,
+            remedy='use one of them: .save("DIRECTORY") or .option("into", "DIRECTORY"); '
+            "in SQL, INSERT INTO TABLE WITH (store = 'STORE', into = 'DIRECTORY') SELECT …; / is the root",
         )
     store, name = split_url(path or into or "")
     store = store or given.text("store")
