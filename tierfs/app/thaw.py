@@ -8,21 +8,23 @@ is harmless.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from tierfs.app.store import Store
+from tierfs.app.unrestored import Restoring, state_of
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import deadlines
 from tierfs.base.words.errors import Archived, NotFound
 from tierfs.base.words.names import printable
-from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.base.words.types import LocationId, ObjectId
-from tierfs.engine.chunkstore.protocol import StoredObject, ThawSpeed
-from tierfs.engine.metadata import directories
+from tierfs.engine.chunkstore.protocol import ThawSpeed
+from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.segments.archived import cold_objects
 
 # Requests at once: they wait for the server (a guess).
@@ -72,10 +74,13 @@ class _Looked:
     """The state of one as the server reports it."""
 
     wanted: _ThawedObject
-    is_archived: bool = False
-    is_ready: bool = True
-    was_requested: bool = False
-    until_ms: int = 0
+    state: Restoring | None
+    """None: it can be read at any time."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be read."""
+        return self.state is None or self.state.until_ms > 0
 
 
 class Thawing:
@@ -93,14 +98,14 @@ class Thawing:
         self._objects = tuple(objects)
         self._names = names
         self._report = report
-        self._waiting: list[_ThawedObject] = []
-        """Objects that are not back, as of the last look."""
+        self._waiting = array("Q")
+        """Ids of the objects that are not back, as of the last look: 8 MB of a million."""
         self._done = ThawReport()
 
     def look(self, *, days: int = 0, speed: ThawSpeed = ThawSpeed.STANDARD) -> ThawReport:
         """Look at all objects; with `days`, request back those that are archived. Raises the first error of one."""
         meter = Meter(self._report, noun="object")
-        self._done, self._waiting = ThawReport(), []
+        self._done, self._waiting = ThawReport(), array("Q")
 
         def look_at(wanted: _ThawedObject) -> _Looked:
             return self._look_at(wanted, days, speed)
@@ -121,10 +126,10 @@ class Thawing:
             never.wait(deadlines.within(pause_s))
             deadlines.require_time("waiting for archived objects")
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, array("Q")
             with Pool(_AT_ONCE, "tierfs-thaw") as pool:
                 for wanted, looked in pool.as_completed(
-                    lambda each: self._look_at(each, 0, ThawSpeed.STANDARD), waiting
+                    lambda each: self._look_at(each, 0, ThawSpeed.STANDARD), self._known(waiting)
                 ):
                     if looked.is_ready:
                         meter(wanted.stored_bytes, wanted.name, 1)
@@ -132,12 +137,27 @@ class Thawing:
         return self._done
 
     def _wanted(self) -> Iterator[_ThawedObject]:
-        """Yield each object once."""
+        """Yield each object once. Remembered are those alone that another chunk may lead to."""
         seen: set[ObjectId] = set()
         for record, segment in chain(self._objects, self._of_names()):
-            if record.id not in seen:
+            if record.id in seen:
+                continue
+            if record.references > 1 or self._objects:
                 seen.add(record.id)
-                yield _ThawedObject(record.id, record.location_id, record.name, record.stored_bytes, segment)
+            yield _thawed(record, segment)
+
+    def _known(self, ids: Sequence[int]) -> Iterator[_ThawedObject]:
+        """Yield the objects with these ids, by their names of now; one that is gone counts as back.
+
+        Its bytes are in others, or were deleted.
+        """
+        for number in ids:
+            with self._store.metadata.read() as txn:
+                record = txn.get(OBJECTS, tables.u64(number))
+            if record is None:
+                self._again(_Looked(_ThawedObject(ObjectId(number), LocationId(0), "", 0, ""), None))
+            else:
+                yield _thawed(record, "")
 
     def _of_names(self) -> Iterator[tuple[ObjectRecord, str]]:
         for name in self._names:
@@ -147,65 +167,44 @@ class Thawing:
                 yield from found
 
     def _look_at(self, wanted: _ThawedObject, days: int, speed: ThawSpeed) -> _Looked:
-        storage = self._store.storage_of(wanted.location_id)
         try:
-            stored = storage.stat(wanted.name)
+            state = state_of(self._store.storage_of(wanted.location_id), wanted.name, days, speed)
         except NotFound:  # joined or moved meanwhile: then a copy that can be read was made, or a new look finds it
-            return _Looked(wanted)
-        if not is_restored_first(stored.storage_class):
-            return _Looked(wanted)
-        if stored.thaw is not None and not stored.thaw.is_done:
-            return _Looked(wanted, is_archived=True, is_ready=False)
-        if days:
-            return self._request(wanted, stored, days, speed)
-        until_ms = 0 if stored.thaw is None else stored.thaw.until_ms
-        if not until_ms and not self._answers(wanted):
+            state = None
+        if state is not None and not state.is_requested:
             raise Archived(
-                f"{printable(wanted.name)} is in the archive as {printable(stored.storage_class)}, and was not "
+                f"{printable(wanted.name)} is in the archive as {printable(state.storage_class)}, and was not "
                 "requested back",
-                remedy=f"run: tierfs thaw {printable(wanted.segment)} --wait",
+                remedy=f"run: tierfs thaw {printable(wanted.segment) or 'PATH'} --wait",
             )
-        return _Looked(wanted, is_archived=bool(until_ms), until_ms=until_ms)
-
-    def _request(self, wanted: _ThawedObject, stored: StoredObject, days: int, speed: ThawSpeed) -> _Looked:
-        storage = self._store.storage_of(wanted.location_id)
-        if not storage.thaw(wanted.name, days, speed):
-            return _Looked(wanted)  # this server's class of that name answers at once
-        back = storage.stat(wanted.name).thaw if stored.thaw is None else stored.thaw
-        until_ms = 0 if back is None else back.until_ms
-        is_new = stored.thaw is None
-        return _Looked(wanted, is_archived=True, is_ready=bool(until_ms), was_requested=is_new, until_ms=until_ms)
-
-    def _answers(self, wanted: _ThawedObject) -> bool:
-        """Return whether an object can be read all the same, as its class is that of another kind of server."""
-        try:
-            self._store.storage_of(wanted.location_id).read_into(wanted.name, 0, memoryview(bytearray(1)))
-        except Archived:
-            return False
-        return True
+        return _Looked(wanted, state)
 
     def _note(self, looked: _Looked) -> None:
-        if not looked.is_archived:
+        if looked.state is None:
             return
         done, size_bytes = self._done, looked.wanted.stored_bytes
         self._done = replace(
             done,
             objects=done.objects + 1,
             bytes=done.bytes + size_bytes,
-            requested=done.requested + int(looked.was_requested),
+            requested=done.requested + int(looked.state.was_requested),
         )
         self._again(looked)
 
     def _again(self, looked: _Looked) -> None:
         """Note whether an object is back."""
         if not looked.is_ready:
-            self._waiting.append(looked.wanted)
+            self._waiting.append(looked.wanted.id)
             return
-        done = self._done
-        times = [until_ms for until_ms in (done.until_ms, looked.until_ms) if until_ms]
+        done, until_ms = self._done, 0 if looked.state is None else looked.state.until_ms
+        times = [each for each in (done.until_ms, until_ms) if each]
         self._done = replace(
             done,
             ready=done.ready + 1,
             ready_bytes=done.ready_bytes + looked.wanted.stored_bytes,
             until_ms=min(times, default=0),
         )
+
+
+def _thawed(record: ObjectRecord, segment: str) -> _ThawedObject:
+    return _ThawedObject(record.id, record.location_id, record.name, record.stored_bytes, segment)

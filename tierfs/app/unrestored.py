@@ -1,8 +1,8 @@
-"""Objects that an archive has to bring back before all objects of a place can be read: for a recovery, or a move.
+"""The state of objects that an archive has to bring back before they can be read, as the server reports it.
 
-Both begin only once all can be read. A recovery from objects that would leave some out would make gaps of their bytes,
-and orphans of the objects, which `gc` deletes. It can request them back itself: without a store there is no
-`tierfs thaw`.
+A recovery from objects and a move begin only once all can be read. A recovery that would leave some out would make gaps
+of their bytes, and orphans of the objects, which `gc` deletes. It can request them back itself: without a store there
+is no `tierfs thaw`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,58 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tierfs.base.words import units
 from tierfs.base.words.errors import Archived, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, Thaws, ThawSpeed
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """An object that can only be read for some time, after it was requested back."""
+
+    storage_class: str
+    is_requested: bool = True
+    was_requested: bool = False
+    """Whether it was requested now, and never before."""
+    until_ms: int = 0
+    """Until then it can be read; 0: not yet."""
+
+
+def state_of(
+    storage: ChunkStorage, name: str, days: int = 0, speed: ThawSpeed = ThawSpeed.STANDARD
+) -> Restoring | None:
+    """Return the state of an object, None for one that can be read at any time; with `days` request it back.
+
+    Raises NotFound, and what the storage raises.
+    """
+    stored = storage.stat(name)
+    kept_as, thaw = stored.storage_class, stored.thaw
+    if not is_restored_first(kept_as):
+        return None
+    if thaw is not None and not thaw.is_done:
+        return Restoring(kept_as)
+    if days and isinstance(storage, Thaws):
+        if not storage.thaw(name, days, speed):
+            return None  # this server's class of that name answers at once
+        is_new = thaw is None
+        thaw = storage.stat(name).thaw if is_new else thaw
+        return Restoring(kept_as, was_requested=is_new, until_ms=0 if thaw is None else thaw.until_ms)
+    if thaw is not None:
+        return Restoring(kept_as, until_ms=thaw.until_ms)
+    return None if _answers(storage, name) else Restoring(kept_as, is_requested=False)
+
+
+def _answers(storage: ChunkStorage, name: str) -> bool:
+    """Return whether an object can be read all the same, as its class is that of another kind of server."""
+    try:
+        storage.read_into(name, 0, memoryview(bytearray(1)))
+    except Archived:
+        return False
+    return True
 
 
 class Unrestored:
@@ -41,26 +87,16 @@ class Unrestored:
         if not is_restored_first(item.storage_class):
             return False
         try:
-            return self._holds(item)
+            state = state_of(self._storage, item.name, self._days)
         except NotFound:
             return False
-
-    def _holds(self, item: StoredObject) -> bool:
-        stored = self._storage.stat(item.name)
-        is_new = stored.thaw is None and self._days > 0
-        if is_new and isinstance(self._storage, Thaws):
-            if not self._storage.thaw(item.name, self._days, ThawSpeed.STANDARD):
-                return False  # this server's class of that name answers at once
-            stored = self._storage.stat(item.name)
-        if stored.thaw is not None and stored.thaw.is_done:
-            return False
-        if stored.thaw is None and self._answers(item.name):
+        if state is None or state.until_ms:
             return False
         with self._lock:
-            self._classes[item.storage_class] += 1
+            self._classes[state.storage_class] += 1
             self._bytes += item.length_bytes
             self._first = self._first or item.name
-            self._requested += is_new
+            self._requested += state.was_requested
         return True
 
     def passing(self, items: Iterable[StoredObject]) -> Iterator[StoredObject]:
@@ -81,11 +117,3 @@ class Unrestored:
             f"{printable(self._first)}{asked}",
             remedy=remedy,
         )
-
-    def _answers(self, name: str) -> bool:
-        """Return whether an object can be read all the same, as its class is that of another kind of server."""
-        try:
-            self._storage.read_into(name, 0, memoryview(bytearray(1)))
-        except Archived:
-            return False
-        return True

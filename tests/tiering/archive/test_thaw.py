@@ -49,6 +49,7 @@ def test_a_read_fails_once_and_is_not_repeated(store: ArchivedStore, server: Arc
 
 
 def test_thaw_requests_each_object_once_and_waits_for_it(store: ArchivedStore, server: ArchiveServer) -> None:
+    store.run("clone", "a/one", "a/clone")  # the object of both is looked at once
     first = store.run("thaw", "a", "--json").json
     assert (first["objects"], first["requested"], first["ready"], first["is_ready"]) == (2, 2, 0, False)
     assert store.run("warmup", "b", "--wait", check=False).code == ARCHIVED, "it was not requested"
