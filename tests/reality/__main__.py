@@ -15,6 +15,7 @@ from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk, failing_disk
 from tests.reality import followed, kills, senders, tables
 from tests.reality.acks import Drill
+from tests.reality.archives import ArchiveDrill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
 from tests.reality.nights import Nights
@@ -123,6 +124,9 @@ def parsed() -> argparse.Namespace:
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
     acking = subjects.add_parser("acks", help="kill appenders with ack=cold, the holder, and the host with its disk")
     acking.add_argument("--kills", type=int, default=20, help="in all (20)")
+    archiving = subjects.add_parser("archives", help="move objects to a storage class of Ceph RGW and back, with kills")
+    archiving.add_argument("--kills", type=int, default=50, help="in all (50)")
+    archiving.add_argument("--objects", type=int, default=1000, help="in all (1000)")
     failing = subjects.add_parser("standbys", help="failovers in a row under load, with kills of both sides")
     failing.add_argument("--failovers", type=int, default=10, help="in all (10)")
     moving = subjects.add_parser("moves", help="move the cold tier beside everything, with kills")
@@ -160,6 +164,9 @@ def main() -> None:
             sys.exit(bool(seen.failures()))
         if chosen.subject == "acks":
             print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
+            return
+        if chosen.subject == "archives":
+            print(dict(ArchiveDrill(Path(root), places, chosen.seed, chosen.objects).run(chosen.kills)))
             return
         if chosen.subject == "standbys":
             print(dict(Failovers(Path(root), places, chosen.seed).run(chosen.failovers)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.commands import new_store, tierfs
 from tests.conftest import Bucket
+from tests.reality.kills import CLASS
 
 NAMES = ("a", "d/b", "d/c")
 
@@ -143,9 +145,14 @@ def test_a_server_copies_by_itself_between_its_buckets_and_prefixes(tmp_path: Pa
     large = os.urandom(6 << 20) * 2
     tierfs("-q", "append", "large", store=store, stdin=large)
     filled(store)
+    assert tierfs("--json", "archive", "--class", CLASS, store=store).json["objects"] == 2
     done = tierfs("--json", "move", "--to", f"s3://{bucket}/new", store=store).json
     assert done["server_bytes"] >= len(large)
-    assert tierfs("status", "--json", store=store).json["cold_url"] == f"s3://{bucket}/new"
+    status = tierfs("status", "--json", store=store).json
+    assert (status["cold_url"], status["archived_objects"]) == (f"s3://{bucket}/new", 0)
+    with closing(endpoint.client()) as client:
+        listed = client.list_objects_v2(Bucket=bucket, Prefix="new/")["Contents"]
+        assert {entry["StorageClass"] for entry in listed} == {"STANDARD"}
     require_clean(store)
     (tmp_path / "nas").mkdir()
     done = tierfs("--json", "move", "--to", tmp_path / "nas", store=store).json
