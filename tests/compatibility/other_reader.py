@@ -1,4 +1,4 @@
-"""A reader of buckets written from docs/format.md alone: nothing but the standard library, none of tierfs.
+"""A reader of buckets written from docs/format.md alone: the standard library and a decoder of zstd, none of tierfs.
 
 It proves that the document is enough, and keeps the format as it is.
 """
@@ -10,6 +10,8 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from cramjam import zstd
 
 Fields = dict[int, list[int | bytes]]
 """Field number -> its values in order."""
@@ -95,8 +97,9 @@ def unframe(data: bytes) -> Fields:
     """The message in a journal object."""
     magic, version, crc, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
-    assert (magic, version, crc, length) == (b"TFSJ", 1, crc32c(payload), len(payload))
-    return parse(payload)
+    assert (magic, crc, length) == (b"TFSJ", crc32c(payload), len(payload))
+    assert version in (1, 2)
+    return parse(payload if version == 1 else bytes(zstd.decompress(payload)))
 
 
 @dataclass
@@ -134,11 +137,40 @@ def read_metadata(names: list[str], get: Get) -> Bucket:
             part = unframe(get(f"{checkpoints[-1]}.part-{text(manifest, 5)}-{index:06d}"))
             for change in messages(part, 4):
                 apply(bucket, change)
+        _apply_levels(bucket, manifest, names, get)
         bucket.applied, bucket.epoch = number(manifest, 6), number(manifest, 3)
     for name in sorted(name for name in names if re.fullmatch(r"journal/\d{20}", name)):
         if int(name.removeprefix("journal/")) > base:
             _apply_slot(bucket, unframe(get(name)))
     return bucket
+
+
+def _apply_levels(bucket: Bucket, manifest: Fields, names: list[str], get: Get) -> None:
+    """The levels of a checkpoint, if it has any: the state, then entries."""
+    for depth, level in enumerate(messages(manifest, 11)):
+        assert number(level, 3) == (depth > 0)
+        for index, part in enumerate(_parts(level, names, get)):
+            assert (number(part, 3), text(part, 2)) == (index, text(level, 2))
+            for change in messages(part, 4):
+                apply(bucket, change)
+            for entry in messages(part, 5):
+                _apply_slot(bucket, entry)
+        if not depth:
+            bucket.applied = number(level, 4)
+    assert not manifest[11] or bucket.applied == number(manifest, 6)
+
+
+def _parts(level: Fields, names: list[str], get: Get) -> Iterator[Fields]:
+    """The parts of a level, each or its copy, with the checksum and the size in the manifest."""
+    crcs = blob(level, 5)
+    sizes, copied = list(_packed(level, 6)), list(_packed(level, 7))
+    assert len(crcs) // 4 == len(sizes) == len(copied)
+    for index, size in enumerate(sizes):
+        name = f"journal/0-part-{number(level, 1):020d}-{text(level, 2)}-{index:06d}"
+        assert (f"{name}.copy" in names) == copied[index]
+        data = get(name if name in names else f"{name}.copy")
+        assert (crc32c(data), len(data)) == (int.from_bytes(crcs[4 * index : 4 * index + 4], "little"), size)
+        yield unframe(data)
 
 
 def _apply_slot(bucket: Bucket, entry: Fields) -> None:

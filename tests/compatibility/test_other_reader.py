@@ -9,6 +9,8 @@ import pytest
 from tests.compatibility.other_reader import read_pack, read_segments
 from tests.stores import TestStore, open_test_store
 from tierfs.base.options.config import OffloadSettings
+from tierfs.base.words.types import MIB
+from tierfs.engine.journal import levels
 
 
 def bucket_of(store: TestStore) -> dict[str, bytes]:
@@ -22,8 +24,12 @@ def bucket_of(store: TestStore) -> dict[str, bytes]:
     return read_segments([found.name for found in store.cold.list("")], get)
 
 
-@pytest.mark.parametrize("checkpoint_entries", [1, 3, 1000])
-def test_every_byte_is_found(tmp_path: Path, checkpoint_entries: int) -> None:
+@pytest.mark.parametrize(("checkpoint_entries", "small_bytes"), [(1, MIB), (3, MIB), (1000, MIB), (1, 0), (3, 0)])
+def test_every_byte_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_entries: int, small_bytes: int
+) -> None:
+    """Without a small state the checkpoints have levels."""
+    monkeypatch.setattr(levels, "SMALL_BYTES", small_bytes)
     settings = OffloadSettings(checkpoint_entries=checkpoint_entries)
     with open_test_store(tmp_path / "store", settings=settings) as store:
         store.append("d/e/a", b"0123456789", b"abcdefgh", seal=True)
@@ -46,6 +52,7 @@ def test_every_byte_is_found(tmp_path: Path, checkpoint_entries: int) -> None:
         store.append("b", b"nop")
         store.offload()
         assert bucket_of(store)["b"] == b" open, and longer3456789abcdefghnop"
+        assert any("/0-part-" in item.name for item in store.cold.list("journal/")) == (not small_bytes)
 
 
 @pytest.mark.parametrize("checkpoint_entries", [1, 1000])
