@@ -29,6 +29,7 @@ from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.files.tiny_objects import bench_tiny
 from tests.benchmarks.journal_day import bench_journal_day
 from tests.benchmarks.ledgers import bench_ledgers
+from tests.benchmarks.many_recovery import bench_many_recovery
 from tests.benchmarks.measuring import GIB, compared, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client
 from tests.benchmarks.reading import command
@@ -212,6 +213,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "hdfs-consolidate": lambda run: bench_hdfs_consolidate(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
     "journal-day": lambda run: bench_journal_day(run.own("journal-day")),
+    "many-recovery": lambda run: "\n".join(bench_many_recovery(run.own("many-recovery"))),
     "everyday": lambda run: "\n".join(bench_everyday(run.own("everyday") / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.own("one-directory") / "store", run.repetitions)),
     "spark-long-line": lambda run: bench_long_line(run.own("spark-long-line")),

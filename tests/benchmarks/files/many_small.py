@@ -50,10 +50,10 @@ def bench_many_small(directory: Path) -> Iterator[str]:
         copied_s = seconds(partial(shutil.copytree, source, directory / "copy"))
         deleted_s = seconds(partial(shutil.rmtree, directory / "copy"))
         (directory / f"cold{count}").mkdir()
-        _command(store, "init", "--cold-dir", str(directory / f"cold{count}"))
-        yield _line("ingest", count, _command(store, "ingest", str(source), "--into", "logs", "--seal"))
+        command_cost(store, "init", "--cold-dir", str(directory / f"cold{count}"))
+        yield _line("ingest", count, command_cost(store, "ingest", str(source), "--into", "logs", "--seal"))
         for words in VERBS:
-            yield _line(words[0], count, _command(store, *words))
+            yield _line(words[0], count, command_cost(store, *words))
         yield f"* the same files copied by one process: {copied_s:.1f} s, and deleted: {deleted_s:.1f} s"
     yield from _appends_beside(directory)
 
@@ -71,7 +71,8 @@ def _line(verb: str, count: int, cost: Cost) -> str:
     return f"* `{verb}`: {cost.wall_s:.1f} s, {rate:,.0f} a second; {cpu_us:.0f} µs of CPU each; {memory}"
 
 
-def _command(store: Path, *words: str) -> Cost:
+def command_cost(store: Path, *words: str) -> Cost:
+    """Run a command on a store. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "tierfs", "-q", "--store", str(store), *words]
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -106,9 +107,9 @@ def _appends_beside(directory: Path) -> Iterator[str]:
     count = COUNTS[0]
     path = directory / "beside"
     (directory / "coldbeside").mkdir()
-    _command(path, "init", "--cold-dir", str(directory / "coldbeside"))
-    _command(path, "ingest", str(directory / f"source{count}"), "--into", "logs", "--seal")
-    _command(path, "offload", "/")
+    command_cost(path, "init", "--cold-dir", str(directory / "coldbeside"))
+    command_cost(path, "ingest", str(directory / f"source{count}"), "--into", "logs", "--seal")
+    command_cost(path, "offload", "/")
     with app.open_store(path) as store, holding(store, "a benchmark") as work:
         for beside in (False, True):
             with subprocess.Popen(

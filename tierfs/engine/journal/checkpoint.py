@@ -126,13 +126,13 @@ class Checkpointer:
         base = None if whole else levels.find_base(self._storage, store, intent.slot)
         if base is None or levels.is_state_due(base.manifest, base.entry_bytes, rows):
             return self._write_state(intent, writer)
-        manifest = _manifest_of(store, intent)
+        manifest = manifest_of(store, intent)
         LevelWriter(self._metadata, self._storage, base).write(manifest, writer)
         return manifest
 
     def _write_state(self, intent: CheckpointIntent, writer: PartWriter) -> pb.CheckpointManifest:
         with self._metadata.read() as txn:
-            manifest = _manifest_of(txn.store, intent)
+            manifest = manifest_of(txn.store, intent)
             if writer.write_state(manifest, changes.state_changes(txn)):
                 manifest.levels[0].last_sequence = manifest.last_sequence
                 manifest.state_rows = levels.rows_of(txn)
@@ -212,7 +212,7 @@ class Checkpointer:
                     log.info("%s of a crashed checkpoint is kept, because it cannot be deleted: %s", item.name, exc)
 
 
-def _manifest_of(store: StoreRecord, intent: CheckpointIntent) -> pb.CheckpointManifest:
+def manifest_of(store: StoreRecord, intent: CheckpointIntent) -> pb.CheckpointManifest:
     """Return the manifest of a checkpoint of the state with this record, without its parts."""
     return pb.CheckpointManifest(
         version=RECORD_VERSION,
