@@ -19,6 +19,7 @@ from tests.reality.archives import ArchiveDrill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.moves import MovesDrill
 from tests.reality.nights import Nights
+from tests.reality.outages import Outages
 from tests.reality.soak import Soak
 from tests.reality.standbys import Failovers
 from tests.servers.rgw import RgwServer
@@ -129,6 +130,7 @@ def parsed() -> argparse.Namespace:
     archiving.add_argument("--objects", type=int, default=1000, help="in all (1000)")
     failing = subjects.add_parser("standbys", help="failovers in a row under load, with kills of both sides")
     failing.add_argument("--failovers", type=int, default=10, help="in all (10)")
+    subjects.add_parser("outages", help="cut the ways of an owner and its standby to Ceph RGW")
     moving = subjects.add_parser("moves", help="move the cold tier beside everything, with kills")
     moving.add_argument("--moves", type=int, default=50, help="in all (50); with --place rgw both ways")
     nights = subjects.add_parser("nights", help="fill the disk, and let it fail, under everything that runs")
@@ -162,6 +164,11 @@ def main() -> None:
                 seen = Soak(Path(root), server.endpoint, chosen.seed).run(chosen.seconds)
             print(seen.text(chosen.seconds))
             sys.exit(bool(seen.failures()))
+        if chosen.subject == "outages":
+            with RgwServer(Path(root) / "ceph") as server:
+                os.environ.update(ENVIRONMENT)
+                print(dict(Outages(Path(root), server.endpoint).run()))
+            return
         if chosen.subject == "acks":
             print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
             return
