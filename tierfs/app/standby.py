@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from tierfs.app.recovery.loss import SegmentLoss
@@ -32,7 +32,7 @@ from tierfs.engine.journal.epochs import EpochNote
 from tierfs.engine.journal.life import SignOfLife, StandbyMark
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.holder import standby_note
-from tierfs.upkeep.holder.standby_note import MOST_LISTED, Phase, Taken
+from tierfs.upkeep.holder.standby_note import MOST_LISTED, Phase, StandbyNote, Taken
 
 if TYPE_CHECKING:
     from tierfs.app.recovery.promote import Promoted
@@ -66,11 +66,14 @@ class Standby:
         assert location is not None
         self._place = store.place_of(location)
         self._storage = store.storage_of(location.id)
-        self._silence = Silence(_PERIODS_COUNTED * store.settings.background.replica_refresh_s)
+        known = standby_note.read(store.paths)
+        seen = Evidence(known.slot, known.epoch, known.beat) if known.slot else None
+        most_s = _PERIODS_COUNTED * store.settings.background.replica_refresh_s
+        self._silence = Silence(most_s, seen, known.silent_s if seen else 0.0)
         self._mark: StandbyMark | None = None
         self._marked_s: float | None = None
         """When the own mark was last seen, or put."""
-        self._before = ""
+        self._before = known.before
         """The beat that was there when the mark was put: it is no answer to that."""
         self._began: tuple[int, EpochNote] = (0, EpochNote())
         self._sign: SignOfLife | None = None
@@ -153,7 +156,8 @@ class Standby:
         was_there = life.has_mark(self._storage, self._mark)
         if not was_there:
             sign = life.seen(self._storage)
-            self._before = "" if sign is None else sign.beat
+            self._before = before = "" if sign is None else sign.beat
+            standby_note.write_synced(self._store.paths, lambda note: replace(note, before=before))
             life.put_mark(self._storage, self._mark)
             self._silence.restart()
         self._marked_s = self._clock.monotonic_s()
@@ -179,6 +183,12 @@ class Standby:
         return sign is not None and mark is not None and mark.id in sign.standbys and sign.beat != self._before
 
     @property
+    def _was_interrupted(self) -> bool:
+        """Whether the owner is this standby itself, in a takeover that was killed or failed after it won the bucket."""
+        attempt = standby_note.read(self._store.paths).attempt
+        return bool(attempt) and self._began[1].attempt == attempt
+
+    @property
     def _owner_host(self) -> str:
         return self._began[1].host if self._sign is None else self._sign.host
 
@@ -187,7 +197,11 @@ class Standby:
 
     def _decide(self, evidence: Evidence) -> None:
         """Take over if the owner was silent long enough, and nothing speaks against it."""
-        after_s, silent_s = self._settings.takeover_after_s, self._silence.silent_s
+        after_s, silent_s, was_interrupted = (
+            self._settings.takeover_after_s,
+            self._silence.silent_s,
+            self._was_interrupted,
+        )
         if not self._answers:
             self._note(
                 Phase.BLOCKED,
@@ -195,14 +209,16 @@ class Standby:
                 "runs there; a takeover needs a person: tierfs standby --now",
             )
             return
-        if silent_s < after_s:
+        if silent_s < after_s and not was_interrupted:
             self._note(Phase.SILENT if silent_s >= after_s / 2 else Phase.FOLLOWS, "")
             return
         why_not = self._why_not(evidence)
         if why_not:
             self._note(Phase.BLOCKED, why_not)
             return
-        if self._silence.silent_s >= after_s:
+        if was_interrupted:
+            self._take_over("its own takeover did not end")
+        elif self._silence.silent_s >= after_s:
             told = units.format_duration(round(self._silence.silent_s))
             self._take_over(f"its owner showed no sign of life for {told}")
 
@@ -254,6 +270,7 @@ class Standby:
                 standby_note.report(paths, wanted="", refused=f"{exc}")
             if isinstance(exc, Fenced):  # another standby or a recovery was faster: its journal is followed
                 self._silence.restart()
+                standby_note.report(paths, attempt="")
                 log.info("%s", exc)
                 return
             raise
@@ -262,10 +279,12 @@ class Standby:
 
     def _note(self, phase: Phase, why: str) -> None:
         before = standby_note.read(self._store.paths)
-        after_s, silent_s = self._settings.takeover_after_s, round(self._silence.silent_s)
+        after_s, silent_s = self._settings.takeover_after_s, int(self._silence.silent_s)
+        seen = self._silence.seen or Evidence(0, 0)
         if (before.phase, before.why) != (phase, why):
             log.info("standby: %s%s", phase, f": {why}" if why else "")
-        standby_note.report(self._store.paths, phase=phase, why=why, after_s=after_s, silent_s=silent_s)
+        counted = {"silent_s": silent_s, "slot": seen.slot, "epoch": seen.epoch, "beat": seen.beat}
+        standby_note.report(self._store.paths, phase=phase, why=why, after_s=after_s, **counted)
 
 
 def take_over(
@@ -279,14 +298,15 @@ def take_over(
 
     location = store.cold_location
     assert location is not None
-    done = promote(store.metadata, store.place_of(location), report)
+    attempt = standby_note.read(store.paths).attempt or new_id()
+    standby_note.report(store.paths, attempt=attempt)
+    done = promote(store.metadata, store.place_of(location), attempt, report)
     for warning in done.warnings:
         log.warning("%s", warning)
     taken = _taken(done, from_host, store.clock.now_ms(), why, sign)
     note = standby_note.read(store.paths)
-    standby_note.report(
-        store.paths, taken=taken, phase=Phase.NONE, why="", paused="", wanted="", refused="", other_host="", silent_s=0
-    )
+    ended = asdict(StandbyNote(id=note.id, after_s=note.after_s)) | {"phase": Phase.NONE, "taken": taken}
+    standby_note.report(store.paths, **ended)
     if note.id:
         try:
             life.remove_marks(store.storage_of(location.id), note.id)

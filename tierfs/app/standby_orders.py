@@ -14,7 +14,6 @@ from tierfs.app.standby import Standby
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, doing, unseen
 from tierfs.base.options import settings, store_toml
-from tierfs.base.system import osio
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import Conflict, InvalidRequest
@@ -107,7 +106,4 @@ def _require_replica(store: Store) -> None:
 
 def _write(store: Store, change: Callable[[StandbyNote], StandbyNote]) -> StandbyNote:
     with map_os_errors(str(store.paths.standby)):
-        written = standby_note.write(store.paths, change)
-        osio.sync(store.paths.standby)
-        osio.sync_directory(store.paths.root)
-    return written
+        return standby_note.write_synced(store.paths, change)

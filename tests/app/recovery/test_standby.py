@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Hosts, Owner, append, hosts_in
+from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Follower, Hosts, Owner, append, hosts_in
 from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tierfs.app.recovery import promote as promotion
@@ -171,6 +171,8 @@ def test_an_answer_of_the_past_is_none(hosts: Hosts) -> None:
     assert standby.store.is_replica
     assert marks(hosts) == 1, "it is put again"
     again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look_until_it_is_time()
+    assert again.store.is_replica, "another process knows that it is of the past, too"
     again.look(owner=hosts.owner)
     again.look_until_it_is_time()
     assert again.is_owner
@@ -277,25 +279,77 @@ def test_a_standby_that_loses_the_race_follows_the_winner(hosts: Hosts, monkeypa
     assert read(second.store, "cold") == b"abcdefgh"
 
 
-def test_a_takeover_that_dies_half_way_leaves_a_replica_that_takes_over_again(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dies(*_: object) -> None:
+def dying(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, step: str) -> Follower:
+    """A standby whose takeover dies at a step."""
+
+    def dies(*_: object, **__: object) -> None:
         raise StorageFull("the disk is full")
 
     standby = hosts.answered()
     with monkeypatch.context() as patch:
-        patch.setattr(promotion, "become_owner", dies)
+        patch.setattr(promotion, step, dies)
         with pytest.raises(StorageFull):
             standby.look_until_it_is_time()
     assert standby.store.is_replica
-    with pytest.raises(Fenced):
-        hosts.owner.append("cold", b"x", Ack.COLD)
+    return standby
+
+
+@pytest.mark.parametrize("step", ["owned", "settle", "become_owner"])
+def test_a_takeover_that_dies_half_way_continues_at_once(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Another process sees what the dead one saw, or its own epoch, which owns the bucket."""
+    standby = dying(hosts, monkeypatch, step)
+    if step != "owned":
+        with pytest.raises(Fenced):
+            hosts.owner.append("cold", b"x", Ack.COLD)
     again = hosts.opened_standby(standby.store.path, standby.clock)
-    again.look_until_it_is_time()
+    pause(again.store, "not now")
+    again.look(2)
+    assert again.store.is_replica
+    resume(again.store)
+    again.look()
     assert again.is_owner
+    assert again.note.attempt == again.note.beat == ""
     check_rows(again.store)
     assert read(again.store, "cold") == b"abcd"
+
+
+def test_a_takeover_that_died_does_not_continue_after_a_sign_of_life(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = dying(hosts, monkeypatch, "owned")
+    owner_clock = hosts.owner.store.clock
+    assert isinstance(owner_clock, ManualClock)
+    owner_clock.advance(AFTER_S)  # it was stopped, and shows a sign at its next tick
+    again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look(AFTER_S // LOOK_S, owner=hosts.owner)
+    assert again.store.is_replica
+    assert again.note.silent_s < AFTER_S // 2
+    again.look_until_it_is_time()
+    assert again.is_owner
+
+
+def test_a_takeover_that_died_does_not_continue_against_another_owner(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = dying(hosts, monkeypatch, "become_owner")
+    recover.recover_store(hosts.root / "by-hand", hosts.place, unseen)
+    again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look(2)
+    assert again.store.is_replica
+
+
+def test_a_standby_that_starts_again_counts_on_without_the_time_between(hosts: Hosts) -> None:
+    standby = hosts.answered()
+    standby.look(AFTER_S // LOOK_S - 2)
+    standby.clock.advance(10 * AFTER_S)
+    again = hosts.opened_standby(standby.store.path, standby.clock)
+    again.look(2)
+    assert again.store.is_replica
+    assert again.note.silent_s < AFTER_S
+    again.look(3)
+    assert again.is_owner
 
 
 def test_an_owner_that_was_stopped_and_goes_on_does_no_harm(hosts: Hosts) -> None:

@@ -140,7 +140,7 @@ def _promoted(world: World, path: Path, place: Place) -> TestStore:
     metadata = rebuilder.rebuild(reader.list_journal(world.storage.inner)).metadata
     replica_rows.become_replica(metadata)
     before = listed(metadata)
-    promote_with(metadata, place, world.storage.inner)
+    promote_with(metadata, place, world.storage.inner, "an attempt")
     with metadata.read() as txn:
         check_store(txn)
     after = listed(metadata)

@@ -3,7 +3,7 @@
 Crash order: metadata rebuilt from the journal in a directory of their own -> slot won, which fences the previous owner
 -> losses settled and published -> the rows that differ copied over the replica's, which is the owner from that one
 commit on. A takeover that is killed before leaves a replica: it follows the bucket, whose owner is nobody by then, and
-takes it over once more.
+takes it over once more. The attempt's id, noted by the standby before and by the bucket with the epoch, shows it that.
 
 Readers keep their files: a replica has shown no byte that was lost, so segments keep their inodes, and none shrinks.
 """
@@ -40,17 +40,21 @@ class Promoted:
     warnings: tuple[str, ...]
 
 
-def promote(metadata: MetadataStore, place: Place, report: OnProgress = unseen) -> Promoted:
+def promote(metadata: MetadataStore, place: Place, attempt: str, report: OnProgress = unseen) -> Promoted:
     """Make the replica with these metadata the owner of the bucket in `place`.
+
+    `attempt`: an id that the bucket keeps with the epoch, by which one that is killed half-way is known.
 
     Raises Fenced when another one was faster, WrongColdTier for a place that a move left, PermissionDenied where the
     key may not write, and storage errors; then the replica goes on following.
     """
     with reached(place) as (place, storage):
-        return promote_with(metadata, place, storage, report)
+        return promote_with(metadata, place, storage, attempt, report)
 
 
-def promote_with(metadata: MetadataStore, place: Place, storage: ChunkStorage, report: OnProgress = unseen) -> Promoted:
+def promote_with(
+    metadata: MetadataStore, place: Place, storage: ChunkStorage, attempt: str, report: OnProgress = unseen
+) -> Promoted:
     """Do the same with the storage of a place that was probed."""
     path = metadata.path.with_name(_STAGING)
     shutil.rmtree(path, ignore_errors=True)
@@ -60,7 +64,7 @@ def promote_with(metadata: MetadataStore, place: Place, storage: ChunkStorage, r
         there = store_mark.read_store_id(storage)
         if there not in (None, metadata.store_id):
             raise cold_identity.wrong_cold_tier(f"the mark in {storage!r} is of the store {there}")
-        rebuilt = owned(path, storage, place, metadata.clock, report, listing, is_standby=True)
+        rebuilt = owned(path, storage, place, metadata.clock, report, listing, standby_attempt=attempt)
         with closing(rebuilt.metadata) as fresh:
             publisher = Publisher(fresh, storage)
             losses = settle(fresh, publisher, rebuilt.checkpoint_sequence, report, keeps_inodes=True)

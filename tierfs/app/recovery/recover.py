@@ -156,7 +156,7 @@ def owned(
     report: OnProgress,
     listing: JournalListing | None = None,
     *,
-    is_standby: bool = False,
+    standby_attempt: str = "",
 ) -> Rebuilt:
     """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
 
@@ -170,7 +170,7 @@ def owned(
         try:
             listing = listing or reader.list_journal(storage)
             rebuilt = _rebuilt(path, storage, place, clock, report, listing)
-            return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, is_standby))
+            return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, standby_attempt))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)

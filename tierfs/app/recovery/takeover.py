@@ -43,8 +43,8 @@ class Takeover:
     metadata: MetadataStore
     storage: ChunkStorage
     place: Place
-    is_standby: bool = False
-    """Whether the new owner shows signs of life from its first entry on."""
+    standby_attempt: str = ""
+    """Id of the takeover of a standby, which shows signs of life from its first entry on; empty: of a recovery."""
 
     def win(self) -> int:
         """Begin the next store epoch in the bucket, and return it; the previous owner is fenced from then on.
@@ -57,8 +57,8 @@ class Takeover:
         epoch = store.store_epoch + 1
         self._catch_up(epoch, store)
         epoch = max(epoch, epochs.newest(self.storage) + 1)  # beyond an owner that the journal no longer names
-        now_ms, was_standby = self.metadata.clock.now_ms(), self.is_standby
-        epochs.begin(self.storage, epoch, self.metadata.store_id, now_ms, was_standby=was_standby)
+        now_ms, standby_attempt = self.metadata.clock.now_ms(), self.standby_attempt
+        epochs.begin(self.storage, epoch, self.metadata.store_id, now_ms, standby_attempt=standby_attempt)
         attempt = new_id()
         for number in range(1, _TRIES + 1):
             if number % _LIST_EVERY == 0:

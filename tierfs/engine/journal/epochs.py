@@ -45,6 +45,8 @@ class EpochNote:
     host: str = ""
     was_standby: bool = False
     """Whether it took over as a standby: then it shows signs of life to others."""
+    attempt: str = ""
+    """Id of that takeover, by which the standby knows one that was killed half-way; empty before 0.2."""
 
 
 def note_of(storage: ChunkStorage, epoch: int) -> EpochNote:
@@ -52,20 +54,20 @@ def note_of(storage: ChunkStorage, epoch: int) -> EpochNote:
     fields: Any = notes.read(storage, _name(epoch))
     if not isinstance(fields, dict):
         return EpochNote()
-    host = fields.get("host")
-    return EpochNote(host if isinstance(host, str) else "", fields.get("was_standby") is True)
+    host, attempt = (text if isinstance(text := fields.get(key), str) else "" for key in ("host", "attempt"))
+    return EpochNote(host, fields.get("was_standby") is True, attempt)
 
 
 def _name(epoch: int) -> str:
     return f"{EPOCHS_PREFIX}{epoch:010d}"
 
 
-def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int, *, was_standby: bool = False) -> None:
-    """Record that a new owner begins this epoch. Raises Fenced when another one did."""
+def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int, *, standby_attempt: str = "") -> None:
+    """Record that a new owner begins this epoch, with the id of a standby's takeover. Raises Fenced for a lost race."""
     began = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"tierfs": _NOTE, "store": store_id, "epoch": epoch, "host": socket.gethostname(), "began": began}
-    if was_standby:
-        fields["was_standby"] = True
+    if standby_attempt:
+        fields |= {"was_standby": True, "attempt": standby_attempt}
     data = BufferSource(json.dumps(fields, indent=2).encode() + b"\n")
     try:
         storage.put(_name(epoch), data, metadata={ATTEMPT_KEY: new_id()})

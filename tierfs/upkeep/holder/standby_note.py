@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from tierfs.base.system import shared_json
+from tierfs.base.system import osio, shared_json
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths
 
@@ -76,7 +76,15 @@ class StandbyNote:
     seen_s: float = 0
     """Time since that boot at which the newest sign of life was seen, or put."""
     silent_s: float = 0
-    """Time without one that a standby has counted."""
+    """Time without one that a standby has counted, in whole seconds."""
+    slot: int = 0
+    """With `epoch` and `beat`, what every look of that time has shown: another process may continue the count."""
+    epoch: int = 0
+    beat: str = ""
+    before: str = ""
+    """The beat that was there when this standby put its mark: it is no answer to that."""
+    attempt: str = ""
+    """Id of this standby's takeover, while none has ended."""
     local_only_bytes: int = -1
     """Bytes that only the owner's disk had then; -1: not known."""
     taken: Taken | None = None
@@ -119,6 +127,14 @@ def write(paths: StorePaths, change: Callable[[StandbyNote], StandbyNote]) -> St
 
     shared_json.update(paths.standby, paths.standby_lock, changed)
     return written[-1]
+
+
+def write_synced(paths: StorePaths, change: Callable[[StandbyNote], StandbyNote]) -> StandbyNote:
+    """Do the same; it stays after a power failure."""
+    written = write(paths, change)
+    osio.sync(paths.standby)
+    osio.sync_directory(paths.root)
+    return written
 
 
 def report(paths: StorePaths, **known: Any) -> None:
