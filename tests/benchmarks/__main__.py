@@ -36,6 +36,7 @@ from tests.benchmarks.reading import command
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
+from tests.benchmarks.spark import tables
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.spark.counting import bench_spark_counting, bench_spark_counting_small
 from tests.benchmarks.spark.far import bench_spark_far
@@ -265,6 +266,9 @@ def main() -> None:
     if sys.argv[1:2] == [command.NAME]:
         command.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == [tables.NAME]:
+        tables.main(sys.argv[2:])
+        return
     if sys.argv[1:2] and sys.argv[1] in compression.SUBJECTS:
         compression.main(sys.argv[1], sys.argv[2:])
         return
@@ -283,7 +287,7 @@ def main() -> None:
 
 
 def _parsed() -> argparse.Namespace:
-    alone = f"each alone, with options of its own: {command.NAME}, {', '.join(compression.SUBJECTS)}"
+    alone = f"each alone, with options of its own: {command.NAME}, {tables.NAME}, {', '.join(compression.SUBJECTS)}"
     parser = argparse.ArgumentParser(epilog=f"{alone}; `SUBJECT --help`")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")

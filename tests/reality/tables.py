@@ -26,6 +26,7 @@ from pyiceberg.table import StaticTable
 
 from tests.pipeline.spark.tables import lines_up_to, objects
 from tests.servers.iceberg_jar import JAR
+from tests.servers.spark_cluster import ROOT, SparkCluster, processes_in
 from tierfs.app.setup.create import init_store
 from tierfs.app.store import Store, open_store
 from tierfs.pipeline.reader.stream_plan import StreamOffset
@@ -42,6 +43,15 @@ _END_S = 300.0
 
 # Drawn as often as they stand here.
 _VICTIMS = ("driver", "JVM", "JVM", "executor", "executor", "worker", "holder")
+
+_SETTINGS = (
+    "spark.driver.memory=512m",
+    "spark.driver.host=127.0.0.1",
+    "spark.executor.memory=512m",
+    "spark.executor.cores=1",
+    f"spark.executorEnv.PYTHONPATH={ROOT}",
+    "spark.ui.enabled=false",
+)
 
 _TIERFS = (sys.executable, "-m", "tierfs")
 
@@ -68,11 +78,12 @@ class TableDrill:
         """Kill so often, then let a run end; look at the rows after each death of a run, and at the end."""
         self.root.mkdir()
         init_store(self.store)
-        with open_store(self.store) as store, self._growing(store):
-            while sum(self.kills.values()) < kills:
-                self._live(kills)
-                self._compare(store)
-        self._until_done(())
+        with SparkCluster(self.root / "cluster") as cluster:
+            with open_store(self.store) as store, self._growing(store):
+                while sum(self.kills.values()) < kills and not self.wrong:
+                    self._live(cluster, kills)
+                    self._compare(store)
+            self._until_done(cluster)
         with open_store(self.store) as store:
             self._compare(store, whole=True)
         return self
@@ -105,23 +116,25 @@ class TableDrill:
             return b"not JSON\n"
         return b'{"n": %d, "at": "2031-01-%02dT10:00:00Z"}\n' % (chosen.randrange(2**40), chosen.randrange(1, 4))
 
-    def _command(self, more: Sequence[str]) -> list[str]:
+    def _command(self, cluster: SparkCluster, *more: str) -> list[str]:
         target = "lake.logs.web" if self.kind == "iceberg" else str(self.root / "lake")
         words = [*_TIERFS, "--store", str(self.store), "--json", "pipeline", "table", "logs", "--to", target]
         words += ["--type", "json", "--schema", "n long, at timestamp", "--partition-by", "day(at)", "--compact", *more]
-        words += ["--master", "local-cluster[1,2,1024]", "--conf", "spark.driver.memory=1g"]
-        words += ["--conf", "spark.executor.memory=1g", "--conf", "spark.ui.enabled=false"]
+        words += ["--master", cluster.master]
+        for setting in _SETTINGS:
+            words += ["--conf", setting]
         if self.kind == "iceberg":
             words += ["--warehouse", str(self.root / "warehouse"), "--conf", f"spark.jars={JAR}"]
         return words
 
-    def _live(self, kills: int) -> None:
-        """One run, up to the kill of its driver or its own end by another one."""
+    def _live(self, cluster: SparkCluster, kills: int) -> None:
+        """One run, up to the kill of its driver or its own end by another one. One that ends by itself is wrong."""
+        before = sum(self.kills.values())
         with self._holder() as holder:
             running = subprocess.Popen(
-                self._command(("--every", "0.3s", "--round-bytes", "64k", "--expire", "20s")),
+                self._command(cluster, "--every", "0.3s", "--round-bytes", "64k", "--expire", "20s"),
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=(errors := (self.root / "errors").open("wb")),
                 start_new_session=True,
                 cwd=self.root,
             )
@@ -132,10 +145,13 @@ class TableDrill:
                 while running.poll() is None and sum(self.kills.values()) < kills:
                     time.sleep(self.chosen.uniform(0.0, _LIFE_S))
                     victim = self.chosen.choice(_VICTIMS)
-                    self._kill(victim, running.pid, holder)
+                    self._kill(victim, cluster, running.pid, holder)
                     if victim in ("driver", "JVM"):
                         break
+                if before == sum(self.kills.values()):
+                    self.wrong.append((self.root / "errors").read_text()[-1000:])
             finally:
+                errors.close()
                 _end_all(running)
 
     def _read(self, running: subprocess.Popen[bytes], started: threading.Event) -> None:
@@ -160,7 +176,7 @@ class TableDrill:
         words = [*_TIERFS, "--store", str(self.store), "daemon", "-f"]
         return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def _kill(self, victim: str, driver: int, holder: list[subprocess.Popen[bytes]]) -> None:
+    def _kill(self, victim: str, cluster: SparkCluster, driver: int, holder: list[subprocess.Popen[bytes]]) -> None:
         """Kill one process of a kind, if there is one now."""
         if victim == "holder":
             holder[-1].kill()
@@ -168,14 +184,14 @@ class TableDrill:
             holder.append(self._start_holder())
             self.kills[victim] += 1
             return
-        found = [driver] if victim == "driver" else _of_kind(victim, driver)
+        found = [driver] if victim == "driver" else _of_kind(victim, [*_descendants(driver), *_workers(cluster)])
         if found:
             with suppress(ProcessLookupError):
                 os.kill(self.chosen.choice(found), signal.SIGKILL)
                 self.kills[victim] += 1
 
-    def _until_done(self, more: Sequence[str]) -> None:
-        done = subprocess.run(self._command(more), cwd=self.root, capture_output=True, timeout=_END_S, check=False)
+    def _until_done(self, cluster: SparkCluster) -> None:
+        done = subprocess.run(self._command(cluster), cwd=self.root, capture_output=True, timeout=_END_S, check=False)
         if done.returncode:
             self.wrong.append(done.stderr.decode()[-500:])
 
@@ -250,10 +266,13 @@ def _everything(offset: StreamOffset) -> StreamOffset:
     return StreamOffset(offset.store, offset.read, 1 << 62)
 
 
-def _of_kind(victim: str, driver: int) -> list[int]:
-    """The processes below a driver: its JVM, executors' JVMs, or their Python."""
-    below = _descendants(driver)
-    lines = {pid: _command_line(pid) for pid in below}
+def _workers(cluster: SparkCluster) -> list[int]:
+    return processes_in(cluster.directory)
+
+
+def _of_kind(victim: str, pids: Sequence[int]) -> list[int]:
+    """Those that are the JVM of a driver, JVMs of executors, or their Python."""
+    lines = {pid: _command_line(pid) for pid in pids}
     if victim == "executor":
         return [pid for pid, line in lines.items() if "CoarseGrainedExecutorBackend" in line]
     if victim == "JVM":

@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.engine.ledger.message_entries import batch, in_batch
+from tests.engine.ledger.rocketmq import message
 from tests.mount.conftest import append
 from tests.pipeline.spark.reading import make_cold
 from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, objects, with_iceberg
+from tests.pipeline.spark.written import read
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
@@ -207,3 +209,24 @@ def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
         (number, index, b"%d.%d" % (number, index)) for number in range(2) for index in range(2)
     ]
     assert {row["segment"] for row in rows} == {name}
+
+
+def test_messages_of_rocketmq_are_rows_once(lake: Lake) -> None:
+    wanted = TableWanted(("mq/*/commitlog",), TableRows.ROCKETMQ)
+    name, data = "mq/orders/commitlog", b""
+    for number in range(2):
+        texts = {"KEYS": f"k{number}", "TAGS": "t", "more": "m"}
+        data += message(b"body", queue_offset=number, log_offset=len(data), store_ms=1000 + number, properties=texts)
+        append(lake.store, name, data[len(read(lake.store, name)) if number else 0 :], seal=False)
+        assert [done.rows for done in lake.follow("messages", wanted)] == [1]
+    append(lake.store, name, message(b"half")[:50], seal=False)
+    assert lake.follow("messages", wanted) == []
+    rows = sorted(lake.rows("messages"), key=lambda row: row["queue_offset"])
+    assert [(row["queue_offset"], row["offset"]) for row in rows] == [(0, 0), (1, len(data) // 2)]
+    assert {(row["topic"], row["queue_id"], row["payload"], row["tags"]) for row in rows} == {
+        ("orders", 3, b"body", "t")
+    }
+    assert [row["key"] for row in rows] == ["k0", "k1"]
+    assert dict(rows[1]["properties"]) == {"KEYS": "k1", "TAGS": "t", "more": "m"}
+    assert [row["publish_time"].timestamp() for row in rows] == [0.995, 0.996]
+    assert [row["store_time"].timestamp() for row in rows] == [1.0, 1.001]

@@ -38,7 +38,7 @@ _MANY_FILES = 16
 @click.option(
     "--type",
     "row_type",
-    type=click.Choice(("lines", "json", "messages", "entries")),
+    type=click.Choice(("lines", "json", "messages", "entries", "rocketmq")),
     default="lines",
     show_default=True,
     help="Content of a row.",

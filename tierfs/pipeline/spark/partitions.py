@@ -85,6 +85,8 @@ def read_partition(
             yield from rows.bytes(fetcher, value, form.block_bytes)
         elif form.row_type is RowType.ENTRIES:
             yield from rows.entries(fetcher, value)
+        elif form.row_type is RowType.ROCKETMQ:
+            yield from rows.log_messages(fetcher, value)
         else:
             yield from rows.messages(fetcher, value)
 

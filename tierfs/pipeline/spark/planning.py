@@ -150,6 +150,8 @@ def reach_of(options: ReadOptions) -> Reach:
         return options.lines.reach
     if options.row_type is RowType.BYTES:
         return Reach()
+    if options.row_type is RowType.ROCKETMQ:
+        return Reach(splits=False)  # each queue has a log of its own
     return Reach(cuts_at_entries=True)
 
 

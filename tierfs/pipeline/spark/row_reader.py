@@ -30,6 +30,7 @@ from tierfs.pipeline.spark.row_types import SegmentRow
 if TYPE_CHECKING:
     from tierfs.engine.ledger.message_records import MessageRecord
     from tierfs.pipeline.reader.entry_batches import EntryBatch
+    from tierfs.pipeline.reader.log_messages import PlacedMessage
 
 # Rows up to which lines of small segments are joined: a batch of its own costs Spark a fifth of a millisecond.
 _JOINED_ROWS = 8192
@@ -92,6 +93,13 @@ class RowReader:
             if rows:
                 yield self._messages(rows, partition.parts[batch.part].source)
 
+    def log_messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
+        """Yield messages of commit logs of RocketMQ. Raises DataLoss for one that is damaged."""
+        from tierfs.pipeline.reader.log_messages import read_messages  # which other types of rows do not need
+
+        for part, messages in read_messages(fetcher, partition):
+            yield self._log_messages(messages, partition.parts[part].source)
+
     def _has(self, column: str) -> bool:
         return column in (name.lower() for name in self.schema.names)
 
@@ -137,6 +145,23 @@ class RowReader:
             producer_name=lambda: pa.array([row.producer_name for row in rows], pa.string()),
             sequence_id=lambda: pa.array([row.sequence_id for row in rows], pa.int64()),
             properties=lambda: pa.array([list(row.properties.items()) for row in rows], self._kinds()["properties"]),
+        )
+
+    def _log_messages(self, rows: Sequence[PlacedMessage], source: ScanSource) -> Any:
+        messages = [message for _, message in rows]
+        properties = [message.properties for message in messages]
+        return self._batch(
+            [(source, len(rows))],
+            topic=lambda: pa.array([message.topic for message in messages], pa.string()),
+            queue_id=lambda: pa.array([message.queue_id for message in messages], pa.int32()),
+            queue_offset=lambda: int64s([message.queue_offset for message in messages]),
+            key=lambda: pa.array([each.get("KEYS") for each in properties], pa.string()),
+            tags=lambda: pa.array([each.get("TAGS") for each in properties], pa.string()),
+            payload=lambda: pa.array([message.body for message in messages], pa.binary()),
+            publish_time=lambda: _times([message.born_ms for message in messages]),
+            store_time=lambda: _times([message.store_ms for message in messages]),
+            properties=lambda: pa.array([list(each.items()) for each in properties], self._kinds()["properties"]),
+            offset=lambda: int64s([offset for offset, _ in rows]),
         )
 
     def _kinds(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class RowType(StrEnum):
     BYTES = "bytes"
     ENTRIES = "entries"
     MESSAGES = "messages"
+    ROCKETMQ = "rocketmq"
     SEGMENTS = "segments"
 
 
@@ -77,6 +78,19 @@ ROW_COLUMNS: dict[RowType, dict[str, DataType]] = {
         "sequence_id": LongType(),
         "properties": MapType(StringType(), StringType()),
         "segment": StringType(),
+    },
+    RowType.ROCKETMQ: {
+        "topic": StringType(),
+        "queue_id": IntegerType(),
+        "queue_offset": LongType(),
+        "key": StringType(),
+        "tags": StringType(),
+        "payload": BinaryType(),
+        "publish_time": TimestampType(),
+        "store_time": TimestampType(),
+        "properties": MapType(StringType(), StringType()),
+        "segment": StringType(),
+        "offset": LongType(),
     },
     RowType.SEGMENTS: {
         "segment": StringType(),

@@ -18,6 +18,7 @@ _RECORDS = {
     RowType.BYTES: Records.BYTES,
     RowType.ENTRIES: Records.ENTRIES,
     RowType.MESSAGES: Records.ENTRIES,
+    RowType.ROCKETMQ: Records.LOG,
 }
 
 _SHOWN = 100

@@ -35,7 +35,10 @@ COLUMNS = {
     "file_bytes": "long",
 }
 
-_CONTENT = {RowType.LINES: "value", RowType.BYTES: "content", RowType.ENTRIES: "payload", RowType.MESSAGES: "payload"}
+_CONTENT = {RowType.LINES: "value", RowType.BYTES: "content"} | dict.fromkeys(
+    (RowType.ENTRIES, RowType.MESSAGES, RowType.ROCKETMQ), "payload"
+)
+
 # A map has no order, so Spark has no hash of it.
 _UNHASHED = "properties"
 

@@ -57,6 +57,7 @@ class TableRows(StrEnum):
     JSON = "json"
     MESSAGES = "messages"
     ENTRIES = "entries"
+    ROCKETMQ = "rocketmq"
 
 
 _READ = {
@@ -64,6 +65,7 @@ _READ = {
     TableRows.JSON: RowType.LINES,
     TableRows.MESSAGES: RowType.MESSAGES,
     TableRows.ENTRIES: RowType.ENTRIES,
+    TableRows.ROCKETMQ: RowType.ROCKETMQ,
 }
 
 
