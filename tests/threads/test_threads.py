@@ -55,6 +55,7 @@ _WITH = {
     "Places": "looks under one lock",
     "OwnerWatch": "asks under one lock; tests/faults/test_superseded.py appends with threads",
     "Packs": "reads under one lock",
+    "Unrestored": "counts under one lock",
     "Publisher": "asked by one thread at a time, and its proofs are single values",
     "RangeReader": "SignedUrls; tests/engine/chunkstore/test_s3.py reads with threads",
     "Repack": "steps under one lock",

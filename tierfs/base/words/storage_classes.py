@@ -6,15 +6,8 @@ from __future__ import annotations
 # names that answers at once: it is treated with the same care, and reads ask the server in every case.
 _RESTORED_FIRST = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
-_S3_URL = "s3://"
-
 # The class of an object for which S3 names none.
 USUAL_CLASS = "STANDARD"
-
-
-def has_classes(url: str) -> bool:
-    """Return whether the place of a URL has storage classes: only a bucket of S3 does."""
-    return url.startswith(_S3_URL)
 
 
 def is_restored_first(storage_class: str) -> bool:

@@ -13,13 +13,14 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
-from tierfs.base.words.storage_classes import has_classes
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
 from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
 from tierfs.engine.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+
+_S3_URL = "s3://"
 
 
 def in_force(txn: ReadTransaction, segment: SegmentRecord) -> Policies:
@@ -151,7 +152,7 @@ def why_no_archive(place: LocationRecord) -> str:
     """Return why no object of a place can move to another storage class; empty if it can."""
     if place.keeps_objects:
         return f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy"
-    if not has_classes(place.url):
+    if not place.url.startswith(_S3_URL):
         return f"{printable(place.url)} has no storage classes: only a bucket of S3 has"
     return ""
 
