@@ -44,6 +44,16 @@ session.stop()
 # Compiling for longer lives takes two cores for more than it gives back; classes of releases need no verification.
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
+# For sessions that set nothing, as those of the documents: a query of a test runs once, so compiling it, and
+# planning it again while it runs, takes longer.
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
 
 def install(home: Path) -> dict[str, str]:
     """Make a JAVA_HOME of the Java that is there; returns variables for Spark. Without Java they name none."""
@@ -55,7 +65,8 @@ def install(home: Path) -> dict[str, str]:
         return {"SPARK_CONF_DIR": str(CONF)}
     program = home / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {java} {OPTIONS} {kept} "$@"\n')
+    settings = " ".join(f"-D{name}={value}" for name, value in _SETTINGS.items())
+    program.write_text(f'#!/bin/sh\nexec {java} {OPTIONS} {kept} {settings} "$@"\n')
     program.chmod(0o755)
     return {"SPARK_CONF_DIR": str(CONF), "JAVA_HOME": str(home)}
 
