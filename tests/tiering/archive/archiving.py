@@ -17,8 +17,8 @@ from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
 ARCHIVED = 13
 """Exit code of a read of bytes that must be restored first."""
 
-SMALL, LARGE = 5_000, 17 << 20
-"""Bytes of a file that is packed, and of one that is sent in parts."""
+SMALL, LARGE, IN_PARTS = 5_000, 5 << 20, 17 << 20
+"""Bytes of a file that is packed, of one that is an object of its own, and of one that is sent in parts."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.reality.reference import reference
-from tests.tiering.archive.archiving import ARCHIVED, LARGE, SMALL, ArchivedStore
+from tests.tiering.archive.archiving import ARCHIVED, IN_PARTS, LARGE, SMALL, ArchivedStore
 from tierfs.app.store import open_store
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.chunkstore.wrappers import Wrapped
@@ -37,8 +37,10 @@ def require_data(store: ArchivedStore) -> None:
 
 def test_objects_move_to_a_class_and_back(store: ArchivedStore) -> None:
     """A new name for each, the same id, and the old name is deleted later, when no reader needs it."""
+    parts = reference(0, IN_PARTS)
+    store.fill({"b/parts": parts})
     before = {record.id: record for record in store.records()}
-    assert store.run("archive", "--class", "STANDARD_IA", "-n", "--json").json["objects"] == 2
+    assert store.run("archive", "--class", "STANDARD_IA", "-n", "--json").json["objects"] == 3
     assert set(store.classes().values()) == {"STANDARD"}
     done = store.run("archive", "--class", "STANDARD_IA", "--json").json
     after = {record.id: record for record in store.records()}
@@ -54,10 +56,11 @@ def test_objects_move_to_a_class_and_back(store: ArchivedStore) -> None:
     assert {store.classes()[record.name] for record in after.values()} == {"STANDARD_IA"}
     require_data(store)
     assert store.run("archive", "--class", "STANDARD_IA", "--json").json["objects"] == 0
-    assert store.run("archive", "--back", "--json").json["objects"] == 2
+    assert store.run("archive", "--back", "--json").json["objects"] == 3
     assert {(record.archive_class, record.version) for record in store.records()} == {("", RECORD_VERSION)}
     assert {store.classes()[record.name] for record in store.records()} == {"STANDARD"}
     require_data(store)
+    assert store.read("b/parts") == parts
     store.run("check", "--read")
 
 
@@ -142,7 +145,7 @@ def test_a_recovery_sees_the_archive(store: ArchivedStore, tmp_path: Path) -> No
     words = ("recover", "--from-objects", *place, "--yes")
     refused = last.run(*words, check=False)
     assert refused.code == ARCHIVED
-    assert "1 object of 17,825,792 bytes must be restored first (1 as DEEP_ARCHIVE)" in refused.err
+    assert f"1 object of {LARGE:,} bytes must be restored first (1 as DEEP_ARCHIVE)" in refused.err
     last.run(*words, "--thaw", "2", check=False)
     assert {record.name: record.archive_class for record in last.records()} == names
     require_data(last)
