@@ -245,7 +245,11 @@ class OffloadSettings:
 class BackgroundSettings:
     """Periods and limits of the background writer. When chunks end, move and go is policy, not a setting."""
 
-    tick_s: Annotated[Seconds, "Interval between checks for work; changes show within this time."] = 1.0
+    tick_s: Annotated[
+        Seconds,
+        "Interval between checks for work; changes show within this time, and are in the journal within three times "
+        "that.",
+    ] = 1.0
     owner_check_s: Annotated[
         Seconds,
         "Interval, with nothing to publish, between checks that the bucket is still this store's: one LIST each. A "
