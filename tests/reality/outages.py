@@ -117,9 +117,7 @@ class Outages:
         assert not eventually(lambda: is_owner(standby.store), NEVER_S), "it took over without a look at the bucket"
         if owner.gate not in ways:
             assert owner.append("1"), "the owner has its bucket"
-        with self._stopped(
-            owner
-        ):  # else its sign of life comes before the first look: a count of the outage is not seen
+        with self._stopped(owner):  # its sign of life before the first look would hide that the outage was counted
             for way in ways:
                 way.open()
             assert eventually(lambda: standby.note.phase is Phase.FOLLOWS, WITHIN_S), standby.note

@@ -334,7 +334,7 @@ def test_a_takeover_that_died_does_not_continue_against_another_owner(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standby = dying(hosts, monkeypatch, "become_owner")
-    recover.recover_store(hosts.root / "by-hand", hosts.place, unseen)
+    take_over_now(hosts.standby().store)
     again = hosts.opened_standby(standby.store.path, standby.clock)
     again.look(2)
     assert again.store.is_replica
