@@ -16,7 +16,8 @@ from tierfs.base.bytes.progress import OnProgress, doing, unseen
 from tierfs.base.options import settings, store_toml
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.store_paths import StorePaths
-from tierfs.base.words.errors import Conflict, InvalidRequest
+from tierfs.base.words.errors import AlreadyExists, Conflict, InvalidRequest
+from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.metadata.store import new_id
 from tierfs.upkeep.holder import lock, standby_note
@@ -34,8 +35,15 @@ def create_standby(
 ) -> ReplicaReport:
     """Make a standby in `path`: a replica, and settings by which it takes over.
 
-    Raises as `create_replica`, and PermissionDenied where the key may not write into the place.
+    Raises as `create_replica`, with the way for each kind of store that is there already, and PermissionDenied where
+    the key may not write into the place.
     """
+    if StorePaths(path).settings.exists():
+        raise AlreadyExists(
+            f"{printable(str(path))} is already a tierfs store",
+            remedy="a replica becomes a standby by: tierfs config standby.takeover_after_s=TIME; for any other store, "
+            "choose a new directory, and keep this one while only it has bytes: tierfs status",
+        )
     values = {"standby.takeover_after_s": f"{takeover_after_s}s", "standby.check": check}
     text = settings.default_text()
     for name, value in values.items():

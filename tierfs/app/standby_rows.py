@@ -11,16 +11,27 @@ from tierfs.base.words.texts import clock_time
 from tierfs.upkeep.holder.standby_note import Phase, StandbyNote, Taken
 
 _NOBODY = "no mount or daemon runs here, so it does not follow the bucket: tierfs mount, tierfs daemon"
+_NO_REPLICA = (
+    "standby.takeover_after_s has no effect: this store is not a replica; make a standby in a new directory: "
+    "tierfs replica --standby"
+)
 _LATER = "new names since its last entry are listed only there: tierfs status"
 
 
-def describe(note: StandbyNote, clock: Clock, *, is_replica: bool, is_held: bool) -> list[str]:
-    """Return lines about the standby of a store, and its takeover."""
+def describe(
+    note: StandbyNote, clock: Clock, *, is_replica: bool, is_held: bool, takes_over: bool = False
+) -> list[str]:
+    """Return lines about the standby of a store, and its takeover.
+
+    `takes_over`: by the settings, which count for a replica alone.
+    """
     lines = list(summary(note, note.age_s(clock), is_replica=is_replica, is_held=is_held))
     if note.taken is not None and not is_replica:
         lines += taken_lines(note.taken)
     if not lines and is_replica:
         return ["a replica without a time after which it takes over; to take over now: tierfs standby --now"]
+    if not lines and takes_over:
+        return [_NO_REPLICA]
     return lines or ["no standby follows this store, as far as its mount or daemon knows"]
 
 

@@ -16,12 +16,12 @@ from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tierfs.app.recovery import promote as promotion
 from tierfs.app.recovery import recover
-from tierfs.app.standby_orders import pause, resume, take_over_now
+from tierfs.app.standby_orders import create_standby, pause, resume, take_over_now
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.system.metrics import MetricName as M
 from tierfs.base.system.metrics import Sampled
-from tierfs.base.words.errors import Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.errors import AlreadyExists, Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
 from tierfs.base.words.types import Ack
 from tierfs.engine.journal import life
 from tierfs.engine.journal.names import standby_of
@@ -381,6 +381,12 @@ def test_a_replica_that_is_no_standby_any_more_removes_its_mark(hosts: Hosts) ->
     plain = hosts.opened_standby(standby.store.path, standby.clock)
     plain.look(2)
     assert marks(hosts) == 0
+
+
+def test_the_directory_of_an_owner_is_refused_with_the_way_on(hosts: Hosts) -> None:
+    with pytest.raises(AlreadyExists) as refused:
+        create_standby(hosts.owner.store.path, hosts.place, AFTER_S, "")
+    assert "choose a new directory" in (refused.value.remedy or "")
 
 
 def test_a_recovery_by_hand_is_followed(hosts: Hosts) -> None:

@@ -72,7 +72,10 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
     """
     root = paths.root
     if paths.settings.exists():
-        raise AlreadyExists(f"{root} is already a tierfs store")
+        raise AlreadyExists(
+            f"{root} is already a tierfs store",
+            remedy="choose a new directory; keep this one while only it has bytes: tierfs status",
+        )
     if paths.metadata.exists():
         raise InvalidRequest(
             f"{root} is not a store, but contains metadata of an init or recover that was killed",

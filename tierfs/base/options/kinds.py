@@ -80,9 +80,9 @@ BlockSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB, MAX_LEDGER_BLOCK_BYTES)
 Seconds = Annotated[float, ValueKind(Unit.DURATION, 0.001, MAX_S)]
 SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0, MAX_S)]
 WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0, MAX_S)]
-# Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail.
 # Of a standby, up to a month.
 Patience = Annotated[int, ValueKind(Unit.DURATION, 0, 30 * 86_400)]
+# Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail.
 Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 # Servers other than AWS have classes of their own. Bytes in an archive are not read before they are restored.

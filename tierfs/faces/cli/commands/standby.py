@@ -45,7 +45,9 @@ def standby(session: Session, pause: str | None, resume: bool, now: bool, yes: b
             session.done(_data(taken), "\n".join(taken_lines(taken)))
             return
         note = standby_note.read(store.paths)
-        text = describe(note, store.clock, is_replica=store.is_replica, is_held=store.is_held)
+        takes_over = store.settings.standby.takeover_after_s > 0
+        held, replica = store.is_held, store.is_replica
+        text = describe(note, store.clock, is_replica=replica, is_held=held, takes_over=takes_over)
         data = output.fields(note, "phase why paused other_host after_s silent_s local_only_bytes")
         data |= {"age_s": note.age_s(store.clock), "taken": None if note.taken is None else _data(note.taken)}
         session.result(data, "\n".join(text))
