@@ -32,13 +32,14 @@ from tierfs.engine.segments.active_chunk import ChunkDescriptors
 from tierfs.engine.segments.engine import Engine
 from tierfs.reading.plain_bytes import PlainBytes, StoreRows
 from tierfs.tiering.consolidate_command import ConsolidateReport
+from tierfs.tiering.evict_command import EvictReport
 from tierfs.tiering.garbage.clocks import ClockCheck
 from tierfs.tiering.garbage.collect import Collected, Collector
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.tiering.packs.append_pool import AppendPool
 from tierfs.upkeep.holder.perform import holding
-from tierfs.upkeep.holder.work import ColdWork, EvictReport
+from tierfs.upkeep.holder.work import ColdWork
 
 LOCATION = LocationId(1)
 # Where the cold tier of a TestStore is.

@@ -12,12 +12,12 @@ from tierfs.base.words.types import MIB, ReadPriority
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.engine import Engine
 from tierfs.reading.stream import Write, copy_segment
+from tierfs.tiering.evict_command import EvictReport
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.upkeep.holder.perform import perform
 from tierfs.upkeep.holder.status import StoreStatus, store_status
 from tierfs.upkeep.holder.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags
-from tierfs.upkeep.holder.work import EvictReport
 
 __all__ = ["cat", "collect", "delete", "evict", "fill", "offload", "random_blocks", "settle", "status", "truncate_head"]
 

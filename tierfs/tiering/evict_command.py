@@ -6,9 +6,10 @@ An active chunk that is wholly cold, as appends with ack=cold make it, is ended 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-from tierfs.base.bytes.frozen import dataclass
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import DataLoss
@@ -19,12 +20,34 @@ from tierfs.engine.metadata.policies import PolicyCache
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
-from tierfs.tiering.evict import Evicted, Outcome, would_evict
+from tierfs.tiering.evict import MOST_SEGMENTS, Evicted, Outcome, would_evict
 from tierfs.tiering.part import Ends
 from tierfs.tiering.policy import EvictAction
 
 # Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock.
 _WHENEVER_MS = (1 << 63) - 1
+
+# What a file takes of a disk however short it is: a block of nearly every filesystem.
+_LEAST_FILE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """The bytes that an evict dropped and kept, with the reasons."""
+
+    chunks: int = 0
+    bytes: int = 0
+    kept_bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Reason -> bytes kept for it."""
+
+    def plus(self, local_bytes: int, dropped: Evicted, reason: str) -> EvictReport:
+        """Add one more segment, which had so many bytes here."""
+        kept = local_bytes - dropped.bytes
+        reasons = dict(self.reasons)
+        if kept:
+            reasons[reason] = reasons.get(reason, 0) + kept
+        return EvictReport(self.chunks + dropped.chunks, self.bytes + dropped.bytes, self.kept_bytes + kept, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +69,15 @@ class LocalSegment:
     def action(self) -> EvictAction:
         """Drop what of it is cold."""
         return EvictAction(self.id, _WHENEVER_MS, self.end)
+
+
+def of_bytes(segments: Iterator[LocalSegment], least_bytes: int) -> Iterator[LocalSegment]:
+    """Take segments whose files take so many bytes of the disk together, or as many as one commit takes."""
+    for segment in islice(segments, MOST_SEGMENTS):
+        yield segment
+        least_bytes -= 0 if segment.stays else max(segment.local_bytes, _LEAST_FILE_BYTES)
+        if least_bytes <= 0:
+            return
 
 
 class EvictCommand:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tierfs.engine.segments.rename import Renamed
     from tierfs.faces.python.ledger import Ledger, ManagedLedger
     from tierfs.tiering.consolidate_command import ConsolidateReport
+    from tierfs.tiering.evict_command import EvictReport
     from tierfs.tiering.offload_command import OffloadReport
-    from tierfs.upkeep.holder.work import EvictReport
 
 
 def open_store(

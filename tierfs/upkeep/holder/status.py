@@ -229,9 +229,8 @@ def store_status(
     with metadata.read() as txn:
         totals = totals_of(txn)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
-        holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
-        left = 0 if holder is not None or not intents else _abandoned(txn, intents)
-        use = quota.use_of(txn, totals)
+        holder, use = lock.current(holder_path), quota.use_of(txn, totals)
+        in_flight, left = _uploads(txn, is_held=holder is not None)
         standing = (
             *standing_problems(store, location, txn.store, unknown_owner),
             *_passing_problems(txn, use, ClockReading.of(metadata.clock)),
@@ -252,10 +251,10 @@ def store_status(
             local_free_bytes=files.free_bytes(),
             cold_use=use,
             backlog=_backlog(txn, totals, metadata.clock.now_ms(), held=holder is not None, brief=brief),
-            troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
+            troubles=_troubles(txn),
             requests=tuple(requests.unfinished(txn)),
             journal=_journal(txn),
-            uploads_in_flight=intents - left,
+            uploads_in_flight=in_flight,
             uploads_left=left,
             garbage=txn.count(GARBAGE.name),
             garbage_bytes=totals.garbage_bytes,
@@ -283,6 +282,10 @@ def store_status(
 def _passing_problems(txn: ReadTransaction, use: quota.ColdUse, clock: ClockReading) -> Iterator[Problem]:
     yield from quota_problem(use, txn.get(FAILURES, QUOTA.encode()))
     yield from clock_problem(clock, txn.store)
+
+
+def _troubles(txn: ReadTransaction) -> tuple[FailureRecord, ...]:
+    return tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms))
 
 
 def _journal(txn: ReadTransaction) -> JournalStatus:
@@ -372,10 +375,15 @@ def _late_s(txn: ReadTransaction, oldest_ms: int, now_ms: int) -> int:
     return 0 if allowed_s is None else max(0, (now_ms - oldest_ms) // _MS_PER_S - allowed_s)
 
 
-def _abandoned(txn: ReadTransaction, intents: int) -> int:
+def _uploads(txn: ReadTransaction, *, is_held: bool) -> tuple[int, int]:
+    """Return the number of uploads that go on, and of those that a killed process left."""
+    intents = txn.count(INTENTS.name)
+    if is_held or not intents:
+        return intents, 0
     from tierfs.tiering import objects  # rarely needed: a process was killed
 
-    return intents - len(objects.jobs(txn))
+    jobs = len(objects.jobs(txn))
+    return jobs, intents - jobs
 
 
 def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:

@@ -17,12 +17,13 @@ from tierfs.tiering import extra_metadata
 from tierfs.tiering.archive.command import ArchiveReport
 from tierfs.tiering.backup.segment import SegmentRestored
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport
+from tierfs.tiering.evict_command import EvictReport
 from tierfs.tiering.garbage.collect import Collected
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.tiering.part import MovedPart
 from tierfs.upkeep.holder.switch import Switched
-from tierfs.upkeep.holder.work import ColdWork, EvictReport
+from tierfs.upkeep.holder.work import ColdWork
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -34,7 +34,7 @@ from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_ch
 from tierfs.tiering.consolidate import Consolidate
 from tierfs.tiering.consolidate_command import CompressReport, ConsolidateReport, Consolidation
 from tierfs.tiering.evict import Evicted, Outcome
-from tierfs.tiering.evict_command import EvictCommand, LocalSegment
+from tierfs.tiering.evict_command import EvictCommand, EvictReport, of_bytes
 from tierfs.tiering.extra_metadata import NO_EXTRA, Extra
 from tierfs.tiering.garbage import ballast
 from tierfs.tiering.garbage.collect import Collected
@@ -55,28 +55,6 @@ from tierfs.upkeep.holder.local_work import LocalWork
 from tierfs.upkeep.holder.switch import PlaceSwitch, Switched
 
 _MS_PER_S = 1000
-
-# What a file takes of a disk however short it is: a block of nearly every filesystem.
-_LEAST_FILE_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class EvictReport:
-    """The bytes that an evict dropped and kept, with the reasons."""
-
-    chunks: int = 0
-    bytes: int = 0
-    kept_bytes: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    """Reason -> bytes kept for it."""
-
-    def plus(self, local_bytes: int, dropped: Evicted, reason: str) -> EvictReport:
-        """Add one more segment, which had so many bytes here."""
-        kept = local_bytes - dropped.bytes
-        reasons = dict(self.reasons)
-        if kept:
-            reasons[reason] = reasons.get(reason, 0) + kept
-        return EvictReport(self.chunks + dropped.chunks, self.bytes + dropped.bytes, self.kept_bytes + kept, reasons)
 
 
 @dataclass(eq=False)
@@ -155,8 +133,9 @@ class ColdWork(LocalWork):
 
     def _make(self, action: OffloadAction, extra: Extra = NO_EXTRA) -> int:
         """Make one object, or a ledger's; return the number of bytes that became cold."""
-        ledger = self.managed.offload_one
-        return ledger(action.segment_id, extra) if action.ledger else self.offloader.run(action, extra)
+        if action.ledger:
+            return self.managed.offload_one(action.segment_id, extra)
+        return self.offloader.run(action, extra)
 
     def offload_prefix(
         self, path: str, before: Position | None, report: OnProgress, extra: Extra = NO_EXTRA
@@ -331,7 +310,7 @@ class ColdWork(LocalWork):
         run = EvictCommand(self.metadata, engine.roll, attempts)
         order = (segment for page in self._room_order(first) for segment in run.look(page))
         while missing := missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
-            wanted = list(_of_bytes(order, missing))
+            wanted = list(of_bytes(order, missing))
             if not wanted:
                 attempts.end()
                 break
@@ -439,12 +418,3 @@ class ColdWork(LocalWork):
         listed = Meter(report, noun="listed segment")
         with self.metadata.read() as txn:
             return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
-
-
-def _of_bytes(segments: Iterator[LocalSegment], least_bytes: int) -> Iterator[LocalSegment]:
-    """Take segments whose files take so many bytes of the disk together, or as many as one commit takes."""
-    for segment in islice(segments, evict.MOST_SEGMENTS):
-        yield segment
-        least_bytes -= 0 if segment.stays else max(segment.local_bytes, _LEAST_FILE_BYTES)
-        if least_bytes <= 0:
-            return
