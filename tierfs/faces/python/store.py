@@ -17,10 +17,12 @@ from tierfs.engine.segments import stat
 from tierfs.faces.python.segment import Name, Reader, Segment, SegmentInfo, Writer
 
 if TYPE_CHECKING:
+    from tierfs.app.thaw import ThawReport
     from tierfs.engine.ledger.offloader import Offloader
     from tierfs.engine.segments.delete import Deletion
     from tierfs.engine.segments.rename import Renamed
     from tierfs.faces.python.ledger import Ledger, ManagedLedger
+    from tierfs.tiering.archive.command import ArchiveReport
     from tierfs.tiering.consolidate_command import ConsolidateReport
     from tierfs.tiering.evict_command import EvictReport
     from tierfs.tiering.offload_command import OffloadReport
@@ -165,6 +167,39 @@ class Store:
 
         store = self._connection.store
         return perform(store, COMPRESS, path) if compress else perform(store, CONSOLIDATE, path)
+
+    def archive(self, path: str = "", *, storage_class: str | None = None, back: bool = False) -> ArchiveReport:
+        """Move the cold objects at or below a path to a storage class, else that of the policy archive_class.
+
+        `back` moves them to that of new objects. Raises as `offload`, and InvalidRequest for a place or a class that
+        does not allow it, Archived for an object that must be thawed first.
+        """
+        from tierfs.tiering.archive import classes
+        from tierfs.upkeep.holder.perform import perform
+        from tierfs.upkeep.holder.verbs import ARCHIVE, STORAGE_CLASS
+
+        store = self._connection.store
+        with store.metadata.read() as txn:
+            chosen = classes.chosen(txn, path, storage_class, back=back)
+        return perform(store, ARCHIVE, path, {STORAGE_CLASS: chosen})
+
+    def thaw(self, path: str = "", *, days: int = 3, speed: str = "standard", wait: bool = False) -> ThawReport:
+        """Request the archived objects at or below a path back for some days; `wait` until they can be read.
+
+        `speed` is standard, bulk or expedited. Can be called again. Raises NotFound, InvalidRequest, Unavailable and
+        PermissionDenied.
+        """
+        from tierfs.app.thaw import Thawing
+        from tierfs.engine.chunkstore.protocol import ThawSpeed
+
+        if days < 1 or speed not in set(ThawSpeed):
+            wanted = f"{days} days at the speed {names.printable(speed)}"
+            raise InvalidRequest(
+                f"objects cannot be thawed for {wanted}", remedy=f"at least 1 day; one of: {', '.join(ThawSpeed)}"
+            )
+        thawing = Thawing(self._connection.store, [path])
+        done = thawing.look(days=days, speed=ThawSpeed(speed))
+        return thawing.wait() if wait else done
 
     def policy(self, path: str = "") -> Mapping[str, Any]:
         """Return the value of each policy in force at a path. Raises NotFound."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.options import policy
-from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.storage_classes import is_restored_first
-from tierfs.engine.metadata import policies
 from tierfs.faces.cli import output
 from tierfs.faces.cli.options import dry_run_option
 from tierfs.faces.cli.paths import each_command
@@ -30,11 +27,11 @@ def archive(session: Session, store: Store, name: str, storage_class: str | None
     Objects that segments outside of PATH have parts of stay, and so do ledgers and adopted objects. --back needs
     objects that can be read: run tierfs thaw first.
     """
+    from tierfs.tiering.archive import classes
     from tierfs.upkeep.holder.verbs import ARCHIVE, DRY_RUN, STORAGE_CLASS, flags
 
-    if back and storage_class is not None:
-        raise InvalidRequest("--class and --back are mutually exclusive", remedy="use only one of them")
-    chosen = _checked_back(store, name) if back else _chosen(store, name, storage_class)
+    with store.metadata.read() as txn:
+        chosen = classes.chosen(txn, name, storage_class, back=back)
     done = perform_shown(session, store, ARCHIVE, name, {STORAGE_CLASS: chosen, **flags({DRY_RUN: dry_run})})
     to = chosen or "the storage class of new objects"
     lines = []
@@ -51,28 +48,3 @@ def archive(session: Session, store: Store, name: str, storage_class: str | None
     session.done({"path": name, "storage_class": chosen, "dry_run": dry_run, **output.fields(done)}, text)
     if done.objects and is_restored_first(chosen) and not dry_run:
         session.note(f"to read them again: tierfs thaw {output.path(name)} --wait")
-
-
-def _chosen(store: Store, name: str, storage_class: str | None) -> str:
-    """Return the class to move to. Raises InvalidRequest without one."""
-    if storage_class is not None:
-        return policy.parse("archive_class", storage_class)
-    with store.metadata.read() as txn:
-        by_policy = policies.at(txn, name).values.archive_class
-    if by_policy is None:
-        raise InvalidRequest(
-            f"{output.path(name)} has no policy archive_class", remedy="name a storage class: --class CLASS"
-        )
-    return by_policy
-
-
-def _checked_back(store: Store, name: str) -> str:
-    """Return the class of new objects. Raises InvalidRequest where a policy would move them to the archive again."""
-    with store.metadata.read() as txn:
-        held = policies.at(txn, name)
-    if held.values.archive_after_s is not None and held.values.archive_class is not None:
-        raise InvalidRequest(
-            f"the policy archive_after of {output.path(name)} would move the objects to the archive again",
-            remedy=f"first run: tierfs config {output.path(name)} archive_after=off",
-        )
-    return ""
