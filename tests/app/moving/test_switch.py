@@ -16,7 +16,7 @@ from tests.faults.two_owners import new_owner
 from tests.mount.waiting import eventually
 from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
 from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Fenced, Unavailable, WrongColdTier
-from tierfs.base.words.types import AttemptId, SegmentId, Tier
+from tierfs.base.words.types import AttemptId, LocationId, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.journal import publish, store_mark
@@ -212,31 +212,44 @@ def test_a_move_that_is_refused_at_any_step_stays_where_it_is_and_goes_on_later(
     require_all_there(store, "s")
 
 
+def archive(store: TestStore) -> None:
+    """Say of all objects that they are in the archive."""
+    with store.metadata.write() as txn:
+        for record in [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD]:
+            changes.move_object(txn, replace(record, archive_class="GLACIER_IR", version=ARCHIVED_VERSION))
+
+
+def classes(store: TestStore) -> set[str]:
+    with store.metadata.read() as txn:
+        return {record.archive_class for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
+
+
+def test_a_place_without_classes_has_no_archive(store: TestStore) -> None:
+    """As where a bucket was copied to a directory, by other means, and the store was recovered from there."""
+    archive(store)
+    with store.holding():
+        assert classes(store) == {""}
+
+
 def test_records_of_the_archive_are_corrected_by_the_next_holder_if_one_dies(
     store: TestStore, target: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A move brings every object into the class of new ones."""
 
-    def classes() -> set[str]:
-        with store.metadata.read() as txn:
-            return {record.archive_class for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
-
-    def die(metadata: MetadataStore) -> None:
+    def die(metadata: MetadataStore, _: LocationId) -> None:
         with metadata.read() as txn:
             if txn.store.archive_left:
                 raise AWAY
 
-    with store.metadata.write() as txn:
-        for record in [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD]:
-            changes.move_object(txn, replace(record, archive_class="GLACIER_IR", version=ARCHIVED_VERSION))
+    archive(store)
     with monkeypatch.context() as patch:
         patch.setattr(moved_tier, "correct", die)
         with pytest.raises(Unavailable):
             switch(store)
-    assert classes() == {"GLACIER_IR"}
+    assert classes(store) == {"GLACIER_IR"}
     store.cold = KeptOpen(target)
     with store.holding() as work:
-        assert classes() == {""}
+        assert classes(store) == {""}
         work.publish()
     require_all_there(store, "s")
 

@@ -148,11 +148,16 @@ def _refuse_in(place: LocationRecord, policies: Policies) -> None:
         contradictions.refuse_archive(policies, why)
 
 
+def has_classes(place: LocationRecord) -> bool:
+    """Return whether a place has storage classes: only a bucket of S3 does."""
+    return place.url.startswith(_S3_URL)
+
+
 def why_no_archive(place: LocationRecord) -> str:
     """Return why no object of a place can move to another storage class; empty if it can."""
     if place.keeps_objects:
         return f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy"
-    if not place.url.startswith(_S3_URL):
+    if not has_classes(place):
         return f"{printable(place.url)} has no storage classes: only a bucket of S3 has"
     return ""
 

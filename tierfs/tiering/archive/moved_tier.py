@@ -3,14 +3,17 @@
 The move's commit notes that records are wrong, and the holder corrects them behind it, some hundred per transaction: a
 million at once would keep every writer waiting. A holder that died in between has the note, and the next one goes on.
 Afterwards the policies move the objects again.
+
+Records are wrong, too, in a place without storage classes: a bucket that was copied there by other means, or recovered
+from such a copy.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tierfs.base.words.types import ObjectId
-from tierfs.engine.metadata import changes, tables
+from tierfs.base.words.types import LocationId, ObjectId
+from tierfs.engine.metadata import changes, policies, tables
 from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
 from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
@@ -27,10 +30,11 @@ def note(txn: WriteTransaction) -> None:
         txn.update_store(archive_left=True)
 
 
-def correct(metadata: MetadataStore) -> None:
-    """Correct the records, if a move noted it. Idempotent."""
+def correct(metadata: MetadataStore, location_id: LocationId) -> None:
+    """Correct the records, if a move noted it, or the place has no classes. Idempotent."""
     with metadata.read() as txn:
-        if not txn.store.archive_left:
+        is_any = txn.sums is None or txn.sums.archived_objects > 0
+        if not txn.store.archive_left and (not is_any or policies.has_classes(policies.location(txn, location_id))):
             return
 
     def wrong(_: ReadTransaction, rows: list[tuple[bytes, ObjectRecord]]) -> list[ObjectId]:

@@ -122,7 +122,7 @@ class PlaceSwitch:
         return True
 
     def _tell(self, place: LocationRecord, target: ChunkStorage) -> None:
-        moved_tier.correct(self.metadata)
+        moved_tier.correct(self.metadata, self.cold.location_id)
         with self.metadata.read() as txn:
             before = txn.store.journal.left
         try:
@@ -134,7 +134,7 @@ class PlaceSwitch:
 
     def finish(self) -> None:
         """Do what a dead holder left of that. A place that does not answer is not asked again: it may be given up."""
-        moved_tier.correct(self.metadata)
+        moved_tier.correct(self.metadata, self.cold.location_id)
         with self.metadata.read() as txn:
             before, place = txn.store.journal.left, policies.location(txn, self.cold.location_id)
         if not before.url:
