@@ -16,6 +16,7 @@ import logging
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tierfs.app.recovery.loss import SegmentLoss
@@ -316,7 +317,7 @@ def take_over(
 
 
 def _taken(done: Promoted, from_host: str, at_ms: int, why: str, sign: SignOfLife | None) -> Taken:
-    listed = tuple(_line(each) for each in done.incomplete[:MOST_LISTED])
+    listed = tuple(_line(each) for each in islice(done.incomplete, MOST_LISTED))
     return Taken(
         from_host=from_host,
         epoch=done.store_epoch,

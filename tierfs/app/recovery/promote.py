@@ -11,6 +11,7 @@ Readers keep their files: a replica has shown no byte that was lost, so segments
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class Promoted:
 
     store_epoch: int
     segments: int
-    incomplete: tuple[SegmentLoss, ...]
+    incomplete: Collection[SegmentLoss]
     """Segments of which the previous owner has bytes that the bucket lacks, or may have."""
     warnings: tuple[str, ...]
 
@@ -73,4 +74,4 @@ def promote_with(
             become_owner(metadata, fresh)
     finally:
         shutil.rmtree(path, ignore_errors=True)
-    return Promoted(rebuilt.store_epoch, losses.segments, tuple(losses.incomplete), (*rebuilt.warnings, *unknown))
+    return Promoted(rebuilt.store_epoch, losses.segments, losses.incomplete, (*rebuilt.warnings, *unknown))

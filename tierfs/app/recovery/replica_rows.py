@@ -14,7 +14,7 @@ from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.types import SegmentId, SegmentStatus
 from tierfs.engine.metadata import chains, directories, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.record_parts import OwnerView
+from tierfs.engine.metadata.record_parts import NOTHING_HELD_BACK, OwnerView
 from tierfs.engine.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.engine.metadata.row_batches import batches
 from tierfs.engine.metadata.store import MetadataStore
@@ -125,6 +125,8 @@ def _clamp(txn: WriteTransaction, segment: SegmentRecord) -> None:
     if not owner.length:
         owner = OwnerView(length=segment.length, status=segment.status, sealed_ms=segment.sealed_ms)
     end = min(owner.length, chains.cold_end(txn, segment, lost_too=True))
+    if end == segment.length and segment.owner_view is NOTHING_HELD_BACK:
+        return  # nearly all of a store at rest
     if end == owner.length:
         shown = replace(segment, length=end, status=owner.status, sealed_ms=owner.sealed_ms, owner_view=OwnerView())
     else:
