@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import logging
 import os
 import re
@@ -81,6 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ShortIds())
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(CollectedOnce())
+    elif config.getoption("dist", "no") == "loadgroup":
+        config.pluginmanager.register(importlib.import_module("tests.spread"))
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
