@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.app.recovery.recover import owned, reached, require_not_left, settle
-from tierfs.app.recovery.replica_rows import become_owner
+from tierfs.app.recovery.replica_rows import become_owner, keep_entries
 from tierfs.base.bytes.progress import OnProgress, doing, unseen
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
@@ -69,6 +69,7 @@ def promote_with(
         with closing(rebuilt.metadata) as fresh:
             publisher = Publisher(fresh, storage)
             losses = settle(fresh, publisher, rebuilt.checkpoint_sequence, report, keeps_inodes=True)
+            keep_entries(metadata, fresh)
             unknown = EntryRows(fresh, storage, fresh.write).restore_all(report)
             report(doing("copying the rows that differ"))
             become_owner(metadata, fresh)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from itertools import chain
 
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
-from tierfs.base.words.types import SegmentId, SegmentStatus
+from tierfs.base.words.types import SegmentId, SegmentStatus, Tier
 from tierfs.engine.metadata import chains, directories, tables
 from tierfs.engine.metadata import records_pb2 as pb
+from tierfs.engine.metadata.ledger_records import LedgerRecord
 from tierfs.engine.metadata.record_parts import NOTHING_HELD_BACK, OwnerView
 from tierfs.engine.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.engine.metadata.row_batches import batches
@@ -23,8 +24,10 @@ from tierfs.engine.metadata.tables import (
     CHUNKS,
     DIRECTORIES,
     DIRENTS,
+    ENTRIES,
     FAILURES,
     GARBAGE,
+    LEDGERS,
     LOCATIONS,
     OBJECTS,
     POLICIES,
@@ -34,6 +37,9 @@ from tierfs.engine.metadata.tables import (
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
 
 _BATCH_ROWS = 1000
+
+# Ledgers whose rows of entries are copied in one transaction: a row has up to 12 KiB (a guess).
+_BATCH_LEDGERS = 20
 
 # Databases whose changes need no notification to mounts.
 _PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
@@ -88,6 +94,31 @@ def become_owner(metadata: MetadataStore, source: MetadataStore) -> None:
         for key, _ in list(old.scan_raw(FAILURES.name)):  # of the replica's only work
             txn.delete(FAILURES.name, key)
         txn.update_store(replica=False, next_garbage=new.store.next_garbage, clock_seen=new.store.clock_seen)
+
+
+def keep_entries(replica: MetadataStore, fresh: MetadataStore) -> None:
+    """Copy the rows of ledgers' entries that a replica has already to metadata that were rebuilt from the journal.
+
+    The journal does not carry them, and reading their copies costs requests for each ledger. Names of objects are
+    never used twice: the same objects in both have the same rows. Others are left for EntryRows.
+    """
+
+    def copy(txn: WriteTransaction, rows: list[tuple[bytes, LedgerRecord]]) -> None:
+        with replica.read() as known:
+            for key, _ in rows:
+                if (names := _object_names(txn, key)) and names == _object_names(known, key):
+                    for row_key, value in known.scan_raw(ENTRIES.name, key, prefix=key):
+                        txn.put_raw(ENTRIES.name, row_key, value)
+
+    for _ in batches(fresh.write, LEDGERS, _BATCH_LEDGERS, copy):
+        pass
+
+
+def _object_names(txn: ReadTransaction, key: bytes) -> list[tuple[str, str]]:
+    """Return the names of the cold objects of a segment, and of the copies of its entries, in order."""
+    chunks = chains.chunks(txn, SegmentId(tables.read_u64(key)), Tier.COLD)
+    records = (chains.object_of(txn, chunk) for chunk in chunks if chunk.object_id)
+    return [(record.name, record.entries_name) for record in records]
 
 
 def _replace(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> None:
