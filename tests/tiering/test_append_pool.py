@@ -350,7 +350,7 @@ def test_a_pool_waits_for_the_callers_of_the_one_before(
 
 
 @pytest.mark.parametrize("acks", ["lc", "cl", "lcl", "clc", "lclcl", "cllc"])
-def test_appends_of_both_kinds_lie_in_one_segment(store: TestStore, tmp_path: Path, acks: str) -> None:
+def test_appends_of_both_kinds_lie_in_one_chunk(store: TestStore, tmp_path: Path, acks: str) -> None:
     """What the cold tier did not acknowledge is offloaded later, without the bytes that are cold already."""
     whole = b""
     for number, ack in enumerate(acks):

@@ -251,10 +251,11 @@ def joined(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
     return parts_joined
 
 
-def offset_mismatch(name: str, expected_offset: int, length: int) -> OffsetMismatch:
-    """Return the error of a conditional append at another offset; it names the true length."""
-    return OffsetMismatch(
-        f"cannot append to {printable(name)} at {expected_offset}: its length is {length}",
-        actual_length=length,
-        remedy=f"append with --expect-offset {length}",
-    )
+def require_offset(name: str, expected_offset: int | None, length: int) -> None:
+    """Raise OffsetMismatch for a conditional append at another offset than the end; it names the true length."""
+    if expected_offset is not None and expected_offset != length:
+        raise OffsetMismatch(
+            f"cannot append to {printable(name)} at {expected_offset}: its length is {length}",
+            actual_length=length,
+            remedy=f"append with --expect-offset {length}",
+        )

@@ -26,7 +26,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.segments import active_chunk, create, ownership, seal, streams
 from tierfs.engine.segments.active_chunk import ChunkDescriptors
-from tierfs.engine.segments.append import offset_mismatch
+from tierfs.engine.segments.append import require_offset
 from tierfs.engine.segments.bulk_create import BulkCreator
 from tierfs.engine.segments.group_commit import GroupCommit
 from tierfs.engine.segments.seal import Moved
@@ -391,8 +391,7 @@ class Engine:
         """Do the same in a transaction; add the segment as it was to `before`, whose locks the caller releases."""
         old = create.create(txn, name, kind) if new else streams.to_append(txn, name, kind)
         before.append(old)
-        if expected_offset is not None and expected_offset != old.length:
-            raise offset_mismatch(name, expected_offset, old.length)
+        require_offset(name, expected_offset, old.length)
         if not take_over and self._own(old) is not None:
             raise ownership.own_writer_conflict(old)
         active_chunk.require_whole(txn, self.files, old, name)

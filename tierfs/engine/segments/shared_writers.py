@@ -7,7 +7,7 @@ import threading
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict
 from tierfs.base.words.types import Ack
-from tierfs.engine.segments.append import offset_mismatch
+from tierfs.engine.segments.append import require_offset
 from tierfs.engine.segments.engine import Engine
 from tierfs.engine.segments.writer import SegmentWriter
 
@@ -39,8 +39,8 @@ class SharedWriters:
                     f"segment {names.printable(name)} is being written in this process with ack={there}",
                     remedy="close that writer first, or append through it",
                 )
-            elif expected_offset not in (None, writer.length):
-                raise offset_mismatch(name, expected_offset, writer.length)
+            else:
+                require_offset(name, expected_offset, writer.length)
             self._uses[writer] = self._uses.get(writer, 0) + 1
             return writer
 

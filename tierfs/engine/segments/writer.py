@@ -23,7 +23,7 @@ from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore, new_id
 from tierfs.engine.segments import ownership, streams
 from tierfs.engine.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
-from tierfs.engine.segments.append import AppendPiece, PendingAppend, Writing, joined, offset_mismatch, split
+from tierfs.engine.segments.append import AppendPiece, PendingAppend, Writing, joined, require_offset, split
 from tierfs.engine.segments.group_commit import AppendCall, GroupCommit, PendingCommit
 from tierfs.engine.segments.ownership import Continued, StaleBase
 from tierfs.engine.segments.seal import Moved
@@ -374,8 +374,7 @@ class SegmentWriter:
 
     def _require_possible(self, call: AppendCall, end: int, free_bytes: int) -> None:
         """Raise the error of a call that expects another offset than `end`, or that the disk has no room for."""
-        if call.expected_offset is not None and call.expected_offset != end:
-            raise offset_mismatch(self.name, call.expected_offset, end)
+        require_offset(self.name, call.expected_offset, end)
         if call.data and free_bytes - len(call.data) < self._tools.free_space_floor_bytes:
             raise StorageFull(
                 f"cannot append to {names.printable(self.name)}: the local disk is full "

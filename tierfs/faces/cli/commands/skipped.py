@@ -11,7 +11,7 @@ from tierfs.base.words.types import ByteRange, SegmentKind
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.segments import streams
-from tierfs.engine.segments.append import offset_mismatch
+from tierfs.engine.segments.append import require_offset
 from tierfs.faces.cli.session import Session
 
 _OTHER_INPUT = "if this is a different input, such as a log after its rotation, append it without --skip"
@@ -26,8 +26,7 @@ def pass_appended(
     """
     members = _members(store, name, skip)
     end, shown = members[-1].length if members else 0, printable(name)
-    if expected_offset is not None and expected_offset != end:
-        raise offset_mismatch(name, expected_offset, end)
+    require_offset(name, expected_offset, end)
     if end < skip:
         raise Conflict(f"cannot skip {skip} bytes: {shown} has only {end}", remedy=_OTHER_INPUT)
     wanted = ByteRange(end - skip, end)
