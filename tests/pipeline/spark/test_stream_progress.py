@@ -12,6 +12,7 @@ from tests.pipeline.spark.asked import Asked
 from tierfs.app import store as app
 from tierfs.pipeline.reader.stream_lag import StreamRate, StreamRates
 from tierfs.pipeline.spark import opened_stream
+from tierfs.pipeline.spark.errors import TierfsException
 from tierfs.pipeline.spark.opened_stream import SmallBatches
 from tierfs.pipeline.spark.row_types import RowType
 
@@ -98,6 +99,41 @@ def test_a_batch_waits_for_the_least_bytes_or_the_delay(store: app.Store, monkey
     assert stream.rows() == []
     stream.reader.prepareForTriggerAvailableNow()
     assert len(stream.rows()) == 1, "what is available now is read whatever it is"
+
+
+@pytest.mark.parametrize("least", [1, 16, 17, 48, 100])
+@pytest.mark.parametrize("limit", [1, 16, 17, 48, 100, 1 << 20])
+def test_a_least_and_a_limit_of_a_batch(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch, least: int, limit: int
+) -> None:
+    """At each boundary: nothing is read below the least, unless the delay is over; the lag is exact, all is read."""
+    if least > limit:
+        with pytest.raises(TierfsException, match="minBytesPerTrigger is greater than maxBytesPerTrigger"):
+            Asked(**options(store, minBytesPerTrigger=str(least), maxBytesPerTrigger=str(limit)))
+        return
+    now = [0.0]
+    monkeypatch.setattr(opened_stream.time, "monotonic", lambda: now[0])
+    given = {"minBytesPerTrigger": str(least), "maxBytesPerTrigger": str(limit), "maxTriggerDelay": "10m"}
+    append(store, "s", LINE)
+    append(store, "t", LINE)
+    stream = Asked(**options(store, **given))
+    unread, started_s = 2, -600.0
+    for number in range(60):
+        rows = stream.rows()
+        was_due = unread and (unread * len(LINE) >= least or now[0] - started_s >= 600)
+        assert bool(rows) == bool(was_due)
+        started_s = now[0] if rows else started_s
+        assert len(rows) * len(LINE) <= max(limit, 1) + 2 * len(LINE), "the limit, and a record of each segment"
+        unread -= len(rows)
+        assert lag(stream)["bytes"] == unread * len(LINE)
+        if number < 20:
+            append(store, "st"[number % 2], LINE * (number % 4))
+            unread += number % 4
+        elif not rows:
+            if not unread:
+                return
+            now[0] += 600
+    pytest.fail(f"{unread} lines were not read")
 
 
 def test_the_delay_counts_from_the_last_batch() -> None:
