@@ -77,7 +77,7 @@ def emptied(**properties: str) -> list[pb.Change]:
     """A ledger of empty entries, with the properties of an object that no chunk refers to."""
     known = {"location": "2", "data": "x", "index": "", "dataBytes": "8", "dataEtag": "e", "encoding": "1"}
     named = {f"tierfs.{key}": value for key, value in {**known, **properties}.items() if value != "none"}
-    offload = pb.OffloadContext(driver_properties=named)
+    offload = pb.OffloadContext(driver_properties=named, uid_msb=1)
     return [segment(kind=1, length=0), pb.Change(ledger=pb.LedgerRecord(version=1, segment_id=10, offload=offload))]
 
 
@@ -174,6 +174,8 @@ REFUSED: dict[str, list[pb.Change]] = {
     "an index without a chunk that leads up": emptied(index="a/../../x"),
     "an object without a chunk and a size": emptied(dataBytes="none"),
     "an object without a chunk of an impossible size": emptied(dataBytes="\u0663"),
+    "an own object without a chunk of a negative size": emptied(data="none", ownBytes="-1"),
+    "an own object without a chunk that is too large": emptied(data="none", ownBytes=str(1 << 60)),
     "an object without a chunk in the store's own place": emptied(location="1"),
     "an object without a chunk in no place": emptied(location="0"),
     "an object without a chunk of an unknown encoding": emptied(encoding="9"),
