@@ -64,22 +64,22 @@ def build(path: Path, cold: Path) -> None:
     storage = place.open()
     intent = CheckpointIntent(attempt=new_id(), slot=record.journal.next_slot - 1, last_sequence=record.next_outbox - 1)
     manifest = manifest_of(record, intent)
-    PartWriter(storage, intent, Meter()).write_state(manifest, _state(storage))
+    PartWriter(storage, intent, Meter()).write_state(manifest, state_of(SEGMENTS_COUNT, storage))
     manifest.levels[0].last_sequence = manifest.last_sequence
     manifest.next_id, manifest.state_rows = _FIRST_ID + 4 * SEGMENTS_COUNT, 2 * SEGMENTS_COUNT
     storage.put(checkpoint_name(intent.slot), BufferSource(frames.compressed_frame(manifest)))
 
 
-def _state(storage: ChunkStorage) -> Iterator[pb.Change]:
+def state_of(segments: int, storage: ChunkStorage) -> Iterator[pb.Change]:
     """Yield the changes of a checkpoint: directories, each of as many segments as a pack has, segments and links."""
     ids = count(_FIRST_ID)
     top = next(ids)
     yield _directory(top, ROOT_DIRECTORY, "logs", next(ids))
-    parents = {first: next(ids) for first in range(0, SEGMENTS_COUNT, _PACKED)}
+    parents = {first: next(ids) for first in range(0, segments, _PACKED)}
     for first, parent in parents.items():
         yield _directory(parent, top, f"d{first // _PACKED:05d}", next(ids))
     for first, parent in parents.items():
-        names = [f"s{number:08d}" for number in range(first, min(first + _PACKED, SEGMENTS_COUNT))]
+        names = [f"s{number:08d}" for number in range(first, min(first + _PACKED, segments))]
         pack = _pack(storage, next(ids), len(names))
         for index, name in enumerate(names):
             number = next(ids)
