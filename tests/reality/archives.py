@@ -16,6 +16,7 @@ from tests.reality.kills import CLASS
 from tests.reality.lives import Life, Places
 from tests.reality.stopped import KILLED
 from tierfs.app import store as app
+from tierfs.app.verbs import garbage
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata.tables import OBJECTS
 
@@ -65,12 +66,14 @@ class ArchiveDrill:
         return done.code == KILLED
 
     def _done(self, to: tuple[str, ...]) -> None:
-        """Let a command end what the killed ones began, and read everything."""
+        """Let a command end what the killed ones began, and read everything: what they left has a record of garbage."""
         done = self._life.run("archive", *to)
         assert done.code == 0, done
         self.seen["ways"] += 1
         wanted = to[1] if len(to) > 1 else ""
         assert set(self._classes()) == {wanted}
+        with app.open_store(self._life.path) as store:
+            assert not garbage(store, grace_s=0).orphans
         assert self._life.contents() == self._before
 
     def _require_records(self) -> None:
