@@ -28,12 +28,12 @@ CONTENTS = {
 MANIFEST = "journal/checkpoint-00000000000000000003"
 
 
-def test_another_program_reads_it() -> None:
+def test_another_program_reads_levels() -> None:
     assert read_segments(list(BUCKET), BUCKET.__getitem__) == CONTENTS
 
 
 @pytest.mark.parametrize("without", ["", "0-part"])
-def test_it_is_recovered_also_from_the_copy(tmp_path: Path, without: str) -> None:
+def test_levels_are_recovered_also_from_a_copy(tmp_path: Path, without: str) -> None:
     cold = MemoryStorage()
     for name, data in BUCKET.items():
         if not (without and name.endswith("-000000") and f"{name}.copy" in BUCKET):
@@ -45,7 +45,7 @@ def test_it_is_recovered_also_from_the_copy(tmp_path: Path, without: str) -> Non
 
 
 @pytest.mark.parametrize("name", [MANIFEST, *(name for name in BUCKET if level_of(name) is not None)])
-def test_the_same_message_has_the_same_bytes(name: str) -> None:
+def test_a_message_that_is_written_again_has_its_bytes(name: str) -> None:
     """The library may compress them differently."""
     parse = frames.parse_manifest if name == MANIFEST else frames.parse_part
     data = BUCKET[name]
