@@ -15,7 +15,7 @@ from typing import Self
 from tierfs.base.bytes import ranges
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
-from tierfs.engine.metadata import chains, empty_ledgers, policies
+from tierfs.engine.metadata import chains, policies
 from tierfs.engine.metadata.chunk_times import ended_ms
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ChunkRecord, SegmentRecord
@@ -235,7 +235,10 @@ def objects_to_make(
     """
     if segment.kind is SegmentKind.LEDGER:
         due = segment.sealed and segment.local.bytes == segment.length > 0 and not segment.whole_in_cold
-        due = due or empty_ledgers.is_due(txn, segment)
+        if not segment.length:
+            from tierfs.engine.metadata import empty_ledgers  # commands that look at other segments do not need it
+
+            due = empty_ledgers.is_due(txn, segment)
         due = due and (end is None or end >= segment.length)
         return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
     start = _first_local_only(txn, segment)
