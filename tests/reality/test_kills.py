@@ -22,8 +22,8 @@ SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 KILLS = 1
 KILLED_BEFORE = {"load": (250,)}
 """Calls at which a defect was found."""
-COLD = ("offload", "recover", "batch-write", "archive", "unarchive")
-MORE_COLD = ("offload-ledgers", "evict", "consolidate", "compress", "gc", "move", "init")
+COLD = ("offload", "recover", "batch-write", "archive")
+MORE_COLD = ("unarchive", "offload-ledgers", "evict", "consolidate", "compress", "gc", "move", "init")
 
 pytestmark = pytest.mark.timeout(300)
 
