@@ -201,14 +201,16 @@ class TableDrill:
             offset = self._offset(table)
             if offset is None:
                 continue
-            expected = objects(lines_up_to(store, offset, sorted(self.names)))[which]
+            expected = objects(lines_up_to(store, offset, sorted(self.names.copy())))[which]
             columns = ("_segment", "_offset", "n") if which == 0 else ("segment", "offset", "line")
             found = sorted(tuple(row[name] for name in columns) for row in self._rows(table))
             if found != expected:
                 more, less = Counter(found) - Counter(expected), Counter(expected) - Counter(found)
                 self.wrong.append(f"{table}: {len(found)} rows, not {len(expected)}: +{more} -{less}"[:500])
             if whole:
-                total = [len(part) for part in objects(lines_up_to(store, _everything(offset), sorted(self.names)))]
+                total = [
+                    len(part) for part in objects(lines_up_to(store, _everything(offset), sorted(self.names.copy())))
+                ]
                 if len(found) != total[which]:
                     self.wrong.append(f"{table}: {len(found)} rows of {total[which]} lines")
 

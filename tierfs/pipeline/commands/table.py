@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _BAD = "_bad"
 _COUNTS = ("rounds", "rows", "bad", "bytes", "files", "dropped")
+_NOTHING_KEPT = {"compacted": 0, "into": 0, "expired": 0}
 
 # Small files of a partition that a run which does not end waits for before it compacts them (a guess).
 _MANY_FILES = 16
@@ -131,15 +132,18 @@ def _run(
     """Run rounds until nothing is left, or for ever; return their sums."""
     if every_s is None:
         follower.freeze()
-    sums = dict.fromkeys((*_COUNTS, "compacted", "into", "expired"), 0)
+    sums, new_files = dict.fromkeys(_COUNTS, 0) | _NOTHING_KEPT, 0
     while True:
         done = follower.round()
         if done is not None:
             for name, value in _numbers(done).items():
                 sums[name] += value
             if every_s is not None:
-                kept = keep_up(_MANY_FILES)
-                session.result(_numbers(done) | kept, _told(_numbers(done) | kept))
+                # A list of all files, which takes longer than a small round, shows nothing new before.
+                is_due = (new_files := new_files + done.files) >= _MANY_FILES
+                new_files = 0 if is_due else new_files
+                kept = keep_up(_MANY_FILES) if is_due else {}
+                session.result(_numbers(done) | kept, _told(_numbers(done) | _NOTHING_KEPT | kept))
         elif every_s is None:
             return sums | keep_up(2)
         else:
