@@ -81,7 +81,7 @@ def cpu_seconds(pid: int) -> float:
 
 def cpu_below(pid: int) -> float:
     """CPU time of all that a process started, directly or not, without its own; see `cpu_seconds`."""
-    parents = {int(each.name): _parent_of(each) for each in Path("/proc").iterdir() if each.name.isdecimal()}
+    parents = {int(each.name): parent_of(each) for each in Path("/proc").iterdir() if each.name.isdecimal()}
     below, found = {pid}, set[int]()
     while below:
         below = {child for child, parent in parents.items() if parent in below}
@@ -89,7 +89,7 @@ def cpu_below(pid: int) -> float:
     return sum(map(cpu_seconds, found))
 
 
-def _parent_of(process: Path) -> int:
+def parent_of(process: Path) -> int:
     """Return the id of a process's parent; 0 when it has ended."""
     try:
         return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])

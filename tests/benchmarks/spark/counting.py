@@ -7,6 +7,7 @@ a busy machine changes them less than the time a read takes.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +18,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import verbs
-from tests.benchmarks.measuring import cpu_below, cpu_seconds, heat, seconds, store_served
+from tests.benchmarks.measuring import cpu_below, cpu_seconds, heat, parent_of, seconds, store_served
 from tests.benchmarks.spark.reading import NAME, s3a_jars, s3a_settings, upload, write_lines
 from tests.benchmarks.spark.session import session
 from tests.benchmarks.spark.small import SEGMENTS, write_small_files
@@ -128,7 +128,7 @@ def _measured(frame: Frame, count: int) -> Callable[[], _Read]:
     """Measure to plan and count a frame; the count must be right."""
 
     def measure() -> _Read:
-        jvm = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        jvm = _jvm()
         found: list[int] = []
         heat(_HOT_BYTES)
         before = cpu_seconds(jvm), cpu_below(jvm)
@@ -137,6 +137,12 @@ def _measured(frame: Frame, count: int) -> Callable[[], _Read]:
         return _Read(taken_s, cpu_seconds(jvm) - before[0], cpu_below(jvm) - before[1])
 
     return measure
+
+
+def _jvm() -> int:
+    """Return the id of the process that PySpark started for its session."""
+    own = (each for each in Path("/proc").iterdir() if each.name.isdecimal() and parent_of(each) == os.getpid())
+    return next(int(each.name) for each in own if b"SparkSubmit" in (each / "cmdline").read_bytes())
 
 
 def _compared(title: str, repetitions: int, subjects: Mapping[str, Callable[[], _Read]]) -> str:
