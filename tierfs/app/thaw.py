@@ -163,8 +163,8 @@ class Thawing:
         for name in self._names:
             for page in directories.pages(self._store.metadata.read, name):
                 with self._store.metadata.read() as txn:
-                    found = [(record, path) for path, segment_id in page for record in cold_objects(txn, segment_id)]
-                yield from found
+                    objects = [(record, path) for path, segment_id in page for record in cold_objects(txn, segment_id)]
+                yield from objects
 
     def _look_at(self, wanted: _ThawedObject, days: int, speed: ThawSpeed) -> _Looked:
         try:

@@ -38,7 +38,7 @@ def listed(length: int, *, sealed: bool = False, start: int = 0) -> ListedSegmen
 
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_messages, "_FIRST_BYTES", 128)
+    monkeypatch.setattr(log_messages, "FIRST_BYTES", 128)
 
 
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=12), st.integers(1, 2000), st.integers(0, 90))

@@ -23,7 +23,7 @@ from tierfs.pipeline.reader.record_ends import ByteEnds, ReadBytes
 from tierfs.pipeline.reader.stream_plan import Cut, ListedSegment
 
 # First search for a message, backwards or forwards; each further one is four times as long. Most messages are shorter.
-_FIRST_BYTES = MIB
+FIRST_BYTES = MIB
 
 PlacedMessage = tuple[int, LogMessage]
 """With the offset of its first byte."""
@@ -50,7 +50,7 @@ class LogEnds(ByteEnds):
         """See Cutter.first_from. Raises as `cut`."""
         if offset <= listed.start or offset >= listed.end:
             return offset
-        size_bytes = _FIRST_BYTES
+        size_bytes = FIRST_BYTES
         while True:
             window = ByteRange(offset, min(listed.end, offset + size_bytes))
             first = first_head(memoryview(self._read(listed, window)), offset, listed.end)
@@ -60,7 +60,7 @@ class LogEnds(ByteEnds):
 
     def _last(self, listed: ListedSegment, position: int, stop: int) -> int:
         """Return the end of the last whole message in [position, stop]; `position` if there is none."""
-        size_bytes = _FIRST_BYTES
+        size_bytes = FIRST_BYTES
         while True:
             window = ByteRange(max(position, stop - size_bytes), stop)
             data = memoryview(self._read(listed, window))
@@ -89,7 +89,7 @@ def read_messages(fetcher: ScanFetcher, partition: Partition) -> Iterator[tuple[
         for piece in pieces:
             begun += piece.view
             is_last = at + len(begun) == part.owned.end
-            if len(begun) < _FIRST_BYTES and not is_last:
+            if len(begun) < FIRST_BYTES and not is_last:
                 continue
             data = memoryview(bytes(begun))
             first = at if is_found else _first(data, at, part.pinned.end, is_begin=True)

@@ -92,23 +92,23 @@ class ArchivedObjects:
         with self._store.metadata.read() as txn:
             if not self._wait.waits and txn.sums is not None and not txn.sums.archived_objects:
                 return False
-            found = self._unread(txn, pinned)
-        if not found:
+            unread = self._unread(txn, pinned)
+        if not unread:
             return False
         deadline = Deadline.after(self._wait.most_s, "archivedTimeout", self._clock)
         try:
             with deadline.in_force():
-                waited = self._look_at(found, deadline)
+                waited = self._look_at(unread, deadline)
         except Archived as exc:
             raise self._explained(exc) from None
         except Unavailable as exc:
             if not deadline.is_over:
                 raise
             raise Archived(
-                f"archived objects of {_some(found)} are not back after {deadline.limit}",
+                f"archived objects of {_some(unread)} are not back after {deadline.limit}",
                 remedy="run the read again: requested objects continue to come back",
             ) from exc
-        self._remember(found)
+        self._remember(unread)
         return waited
 
     def _unread(self, txn: ReadTransaction, pinned: Iterable[PinnedSegment]) -> list[tuple[ObjectRecord, str]]:
@@ -121,24 +121,24 @@ class ArchivedObjects:
                     names.setdefault(copies[0].id, pin.path)
         from tierfs.base.words.storage_classes import is_restored_first  # no store without an archive needs it
 
-        found = []
+        unread = []
         for object_id in sorted(names.keys() - self._readable):
             record = txn.get(OBJECTS, tables.u64(object_id))
             if record is not None and (self._wait.waits or is_restored_first(record.archive_class)):
-                found.append((record, names[object_id]))
-        return found
+                unread.append((record, names[object_id]))
+        return unread
 
-    def _look_at(self, found: Sequence[tuple[ObjectRecord, str]], deadline: Deadline) -> bool:
+    def _look_at(self, unread: Sequence[tuple[ObjectRecord, str]], deadline: Deadline) -> bool:
         from tierfs.app.thaw import Thawing  # no other read needs it
 
-        thawing = Thawing(self._store, (), self._report, objects=found)
+        thawing = Thawing(self._store, (), self._report, objects=unread)
         seen = thawing.look(days=self._wait.days)
         if seen.is_ready:
             return False
-        waiting = f"{units.count(seen.objects - seen.ready, 'archived object')} of {_some(found)}"
+        waiting = f"{units.count(seen.objects - seen.ready, 'archived object')} of {_some(unread)}"
         if not self._wait.waits:
             raise Archived(
-                f"{waiting}: requested, but not back yet", remedy=f"run: tierfs thaw {printable(found[0][1])} --wait"
+                f"{waiting}: requested, but not back yet", remedy=f"run: tierfs thaw {printable(unread[0][1])} --wait"
             )
         log.warning("waiting up to %s for %s: %s", deadline.limit, waiting, _size(seen))
         self._reported_s = self._clock.monotonic_s()
@@ -162,10 +162,10 @@ class ArchivedObjects:
         self._reported_s = now_s
         log.warning("%d of %d archived objects are back", progress.done_items, progress.total_items)
 
-    def _remember(self, found: Iterable[tuple[ObjectRecord, str]]) -> None:
+    def _remember(self, unread: Iterable[tuple[ObjectRecord, str]]) -> None:
         if len(self._readable) > _MOST_REMEMBERED:
             self._readable.clear()
-        self._readable.update(record.id for record, _ in found)
+        self._readable.update(record.id for record, _ in unread)
 
 
 def reads_bytes(row_type: RowType, columns: Iterable[str]) -> bool:
@@ -174,9 +174,9 @@ def reads_bytes(row_type: RowType, columns: Iterable[str]) -> bool:
     return row_type is not RowType.SEGMENTS and (fetched is None or fetched in {name.lower() for name in columns})
 
 
-def _some(found: Iterable[tuple[ObjectRecord, str]]) -> str:
+def _some(unread: Iterable[tuple[ObjectRecord, str]]) -> str:
     """Return the name of one segment, and how many others there are."""
-    first, *others = sorted({segment for _, segment in found})
+    first, *others = sorted({segment for _, segment in unread})
     return printable(first) + (f" and {units.count(len(others), 'other segment')}" if others else "")
 
 
