@@ -138,8 +138,9 @@ class TableDrill:
                 start_new_session=True,
                 cwd=self.root,
             )
+            reading = threading.Thread(target=self._read, args=(running, started := threading.Event()))
+            reading.start()
             try:
-                threading.Thread(target=self._read, args=(running, started := threading.Event()), daemon=True).start()
                 # Some are killed while they start, and the first round is made.
                 started.wait(_ROUND_S if self.chosen.random() < 0.8 else self.chosen.uniform(3.0, 15.0))
                 while running.poll() is None and sum(self.kills.values()) < kills:
@@ -153,13 +154,15 @@ class TableDrill:
             finally:
                 errors.close()
                 _end_all(running)
+                reading.join()
 
     def _read(self, running: subprocess.Popen[bytes], started: threading.Event) -> None:
         assert running.stdout is not None
-        for line in running.stdout:
-            with suppress(ValueError):
-                self.rounds += json.loads(line)["rounds"]
-                started.set()
+        with running.stdout as lines:
+            for line in lines:
+                with suppress(ValueError):
+                    self.rounds += json.loads(line)["rounds"]
+                    started.set()
         started.set()
 
     @contextmanager
