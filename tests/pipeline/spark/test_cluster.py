@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, met
 MANY = 9000
 """Lines of about 400 kB: more splits than there are workers, and long enough that each has a share."""
 
-READS = 5
+READS = 20
 """Attempts to see every worker at work."""
 
 ROWS = 4_000

@@ -16,6 +16,7 @@ from tierfs.app.store import Store, open_store
 from tierfs.base.system.clock import SystemClock
 from tierfs.engine.metadata import directories, policies, tables
 from tierfs.engine.metadata.tables import LOCATIONS
+from tierfs.tiering.archive import watch as archive_watch
 from tierfs.tiering.archive.watch import ArchiveWatch
 
 DAY_S = 86_400
@@ -97,4 +98,4 @@ def test_a_place_without_classes_ends_the_passes_with_one_warning(
             txn.put(LOCATIONS, tables.u32(place.id), replace(place, url=url))
         assert due(store, watch) == found
     expected_warnings.append("have no effect: file:/nas has no storage classes")
-    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert [each.levelname for each in caplog.records if each.name == archive_watch.__name__] == ["WARNING"]

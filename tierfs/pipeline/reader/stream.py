@@ -20,7 +20,6 @@ from tierfs.pipeline.reader.driver_reader import DriverReader, segment_of
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.fetching import ScannedLedger
 from tierfs.pipeline.reader.line_format import LineFormat
-from tierfs.pipeline.reader.log_messages import LogEnds
 from tierfs.pipeline.reader.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_offset, runs_of
 from tierfs.pipeline.reader.selection import PinnedSegment, Pinner, Selection, Tail, place_of
 from tierfs.pipeline.reader.stream_batch import StreamStretch, missing_bytes, stretches
@@ -216,6 +215,8 @@ class Stream:
         if self._read.records is Records.BYTES:
             return ByteEnds()
         if self._read.records is Records.LOG:
+            from tierfs.pipeline.reader.log_messages import LogEnds  # which other types of rows do not need
+
             return LogEnds(reader.read)
         return LineEnds(self._read.lines, reader.read, self._unfinished)
 
