@@ -17,6 +17,7 @@ from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import empty_trash, move, restore
 from tierfs.base.words.errors import Conflict, InvalidRequest
+from tierfs.pipeline.spark.jobs.live_segments import live_segments
 from tierfs.pipeline.spark.jobs.table import TableRows, TableWanted
 from tierfs.pipeline.spark.jobs.table_upkeep import TableUpkeep
 from tierfs.pipeline.spark.tables import table_files
@@ -108,6 +109,27 @@ def test_bad_lines_go_too_and_a_run_that_goes_on_notices(lake: Lake) -> None:
     assert sorted(row["n"] for row in lake.rows("objects")) == [2, 3]
     assert [row["line"] for row in lake.rows("objects_bad")] == ["worse"]
     assert lake.offset("objects") == lake.offset("objects_bad")
+
+
+@pytest.mark.parametrize("files", [1, 2], ids=["parts", "whole"])
+def test_rows_that_another_run_adds_meanwhile_never_go(lake: Lake, files: int) -> None:
+    """Their segments are younger than what is known of the store: the offset, which has moved, shows it."""
+    append(lake.store, "logs/a", b"one\n", seal=True)
+    lake.follow("web", DROPPED)
+    with lake.store.metadata.read() as txn:
+        live = live_segments(txn)
+    at = lake.offset("web")
+    for number in range(files):
+        append(lake.store, f"logs/b{number}", b"two\n", seal=True)
+        lake.follow("web", DROPPED)
+    if files == 1:
+        TableUpkeep(lake.spark, lake.table("web"), lambda _: None).compact(2)
+    before = sorted(lines_of(lake.rows("web")))
+    upkeep = TableUpkeep(lake.spark, lake.table("web"), lambda _: None)
+    with pytest.raises(Conflict, match="another run added rows"):
+        upkeep.drop(live, "segment_birth", "offset", at)
+    assert sorted(lines_of(lake.rows("web"))) == before
+    assert len(before) == 1 + files
 
 
 def test_rows_whose_bytes_are_unknown_never_go(lake: Lake) -> None:

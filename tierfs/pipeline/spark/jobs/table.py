@@ -215,6 +215,7 @@ class TableJob:
             return 0
         if searched >= 0 and monotonic() - at_s < self._search_s:
             return 0
+        bad_at = None if self._bad is None else self._bad.head().offset
         with self._store.metadata.read() as txn:
             live, before = live_segments(txn), self._live
             self._searched = txn.id, monotonic()
@@ -224,9 +225,11 @@ class TableJob:
         hidden = "_" if self._what.rows is TableRows.JSON else ""
         of_entries = self._what.rows in (TableRows.MESSAGES, TableRows.ENTRIES)
         position = "entry_id" if of_entries else f"{hidden}offset"
-        dropped = TableUpkeep(self._spark, self._table, self._step).drop(live, hidden + json_rows.BIRTH, position)
+        dropped = TableUpkeep(self._spark, self._table, self._step).drop(
+            live, hidden + json_rows.BIRTH, position, head.offset
+        )
         if self._bad is not None:
-            dropped += TableUpkeep(self._spark, self._bad, self._step).drop(live, json_rows.BIRTH, "offset")
+            dropped += TableUpkeep(self._spark, self._bad, self._step).drop(live, json_rows.BIRTH, "offset", bad_at)
         return dropped
 
     def compact(self, least: int) -> tuple[int, int]:

@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tierfs.base.words.errors import InvalidRequest
+from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.pipeline.spark.jobs.live_segments import LiveSegments
 from tierfs.pipeline.spark.jobs.tasks import explained
-from tierfs.pipeline.spark.tables.followed_table import FollowedTable, RoundFiles, TableFile
+from tierfs.pipeline.spark.tables.followed_table import FollowedTable, RoundFiles, TableFile, TableHead, other_run
 from tierfs.pipeline.spark.tables.rewriting import bins, path_key, read_files, rewrite_files, steps
 
 OnStep = Callable[[str], None]
@@ -40,10 +41,12 @@ class TableUpkeep:
     def __init__(self, spark: SparkSession, table: FollowedTable, step: OnStep) -> None:
         self._spark, self._table, self._step = spark, table, step
 
-    def drop(self, live: LiveSegments, birth: str, position: str) -> int:
+    def drop(self, live: LiveSegments, birth: str, position: str, at: StreamOffset | None) -> int:
         """Delete the rows whose first byte, or entry, the store does not have any more; return their number.
 
-        Raises InvalidRequest if another program has deleted further rows of the same file.
+        `at`: the table's offset before `live` was read. Raises Conflict if it is another one now: another run has added
+        rows, perhaps of segments that are younger than `live`. Raises InvalidRequest if another program has deleted
+        further rows of the same file.
         """
         files = self._table.data_files()
         counted = self._gone(files, live, birth, position) if files else {}
@@ -65,10 +68,10 @@ class TableUpkeep:
 
         if whole:
             self._step("drop files")
-            self._remove(whole, rows(whole))
+            self._remove(whole, rows(whole), at)
         for some in steps([[each] for each in parts]):
             together = [each for files in some for each in files]
-            self._rewrite(some, kept, rows(together))
+            self._rewrite(some, kept, rows(together), at)
         return rows(whole) + rows(parts)
 
     def compact(self, least: int) -> ReplacedFiles:
@@ -97,10 +100,14 @@ class TableUpkeep:
         return {path_key(row[_FILE]): (row[_ROWS], row[_GONE]) for row in counted}
 
     def _rewrite(
-        self, some: Sequence[Sequence[TableFile]], keep: Callable[[DataFrame], DataFrame], dropped: int
+        self,
+        some: Sequence[Sequence[TableFile]],
+        keep: Callable[[DataFrame], DataFrame],
+        dropped: int,
+        at: StreamOffset | None = None,
     ) -> int:
-        """Replace files by one for each group; return how many there are now."""
-        head = self._table.head()
+        """Replace files by one for each group; return how many there are now. `at`: see `drop`."""
+        head = self._head_at(at)
         assert head.recipe is not None
         self._step("rewrite")
         with explained():
@@ -113,7 +120,14 @@ class TableUpkeep:
         self._table.replace(head, old, RoundFiles(written, head.offset, 0, directory), dropped)
         return len(written)
 
-    def _remove(self, old: Sequence[TableFile], dropped: int) -> None:
-        head = self._table.head()
+    def _remove(self, old: Sequence[TableFile], dropped: int, at: StreamOffset | None) -> None:
+        head = self._head_at(at)
         assert head.offset is not None
         self._table.replace(head, old, RoundFiles([], head.offset, 0, ""), dropped)
+
+    def _head_at(self, at: StreamOffset | None) -> TableHead:
+        """Return the state of the table. Raises Conflict if it has another offset than the one given."""
+        head = self._table.head()
+        if at is not None and head.offset != at:
+            raise other_run(self._table.name)
+        return head
