@@ -20,7 +20,7 @@ from tests.servers.endpoint import S3Endpoint
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.prometheus import Metrics
-from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, Unavailable
+from tierfs.base.words.errors import AlreadyExists, Conflict, DataLoss, PermissionDenied, Unavailable
 from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.memory import MemoryStorage
@@ -338,6 +338,65 @@ def test_probe_tells_what_a_storage_can(ceph: Bench, tmp_path: Path) -> None:
         assert probe(directory) == probe(MemoryStorage()) == Abilities()
         for storage in (ceph.storage, directory):
             assert list(storage.list("")) == []
+
+
+UNKNOWN: Any = {"Error": {"Code": "NotImplemented"}, "ResponseMetadata": {"HTTPStatusCode": 501}}
+FORBIDDEN_METHOD: Any = {"Error": {"Code": "MethodNotAllowed"}, "ResponseMetadata": {"HTTPStatusCode": 405}}
+NAMES = ["a", "journal/00000000000000000001", "ü <&>\"'", "missing"]
+
+
+@pytest.mark.parametrize(
+    "server", ["rgw_bucket", "versity_bucket", pytest.param("moto_bucket", marks=pytest.mark.whole)]
+)
+def test_many_objects_go_with_one_request(server: str, request: pytest.FixtureRequest) -> None:
+    bench = Bench(request.getfixturevalue(f"{server}_bucket"))
+    with closing(bench.storage) as storage:
+        for name in [*NAMES[:-1], "other"]:
+            storage.put(name, BufferSource(b"bytes"))
+        for _ in range(2):
+            assert storage.delete_many(NAMES)
+        assert [found.name for found in storage.list("")] == ["other"]
+
+
+def answers(moto: Bench, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | ClientError) -> None:
+    def delete_objects(**_: object) -> dict[str, Any]:
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(moto.client, "delete_objects", delete_objects)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"Deleted": [{"Key": "prefix/a"}]},
+        ClientError(
+            {"Error": {"Code": "NotImplemented"}, "ResponseMetadata": {"HTTPStatusCode": 501}}, "DeleteObjects"
+        ),
+        ClientError(
+            {"Error": {"Code": "MethodNotAllowed"}, "ResponseMetadata": {"HTTPStatusCode": 405}}, "DeleteObjects"
+        ),
+    ],
+)
+def test_a_server_that_does_not_confirm_each_name_is_not_believed(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    answers(moto, monkeypatch, answer)
+    assert not moto.storage.delete_many(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("codes", "error"), [(["AccessDenied", "SlowDown"], Unavailable), (["NoSuchKey", "AccessDenied"], PermissionDenied)]
+)
+def test_an_object_that_stays_is_an_error(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, codes: list[str], error: type[Exception]
+) -> None:
+    errors = [{"Key": f"prefix/{name}", "Code": code} for name, code in zip("ab", codes, strict=True)]
+    answers(moto, monkeypatch, {"Deleted": [{"Key": "prefix/c"}], "Errors": errors})
+    with pytest.raises(error):
+        moto.storage.delete_many(["a", "b", "c"])
 
 
 def test_delete_sweeps_unfinished_uploads_of_the_name(ceph: Bench) -> None:

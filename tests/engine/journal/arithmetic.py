@@ -58,8 +58,8 @@ class Journal:
 
     @property
     def requests(self) -> int:
-        """A PUT and a LIST for each slot of a day, and the checks; not the deletions of old slots."""
-        return 2 * DAY_S // ENTRY_S + CHECKS_A_DAY
+        """A PUT and a LIST for each slot of a day, the checks, and a deletion of many old slots for each checkpoint."""
+        return 2 * DAY_S // ENTRY_S + CHECKS_A_DAY + DAY_S // ENTRY_S // CHECKPOINT_ENTRIES
 
     @property
     def replayed_bytes(self) -> float:
@@ -83,7 +83,6 @@ def rows(sizes: tuple[int, ...] = (10**6, 10**7, 10**8)) -> list[str]:
         "all that is written a day, at most": [f"{3 * each.entry_bytes / _MB:.0f} MB" for each in every],
         "days until the state is written again, at least": [f"{each.days_of_a_state:.1f}" for each in every],
         "requests a second": [f"{each.requests / DAY_S:.2f}" for each in every],
-        "deletions of old slots a second (S3: free)": [f"{1 / ENTRY_S:.2f}" for _ in every],
         "dollars a month": [f"{each.dollars:.2f}" for each in every],
         "a recovery reads, at most": [f"{each.replayed_bytes / _MB:,.0f} MB" for each in every],
         "a recovery publishes": [f"{RECOVERED_BYTES * each.segments / _MB:,.0f} MB" for each in every],

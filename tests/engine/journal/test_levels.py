@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,57 @@ def test_a_crash_at_any_step_of_a_checkpoint_loses_and_leaves_nothing(
         same_as(store, tmp_path / str(number))
     assert parts_in(store.cold) == listed_by(newest)
     assert cold_findings(store) == []
+
+
+class Batches(ScriptedStorage):
+    """Removes many objects with one request, and is killed in the midst of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random: random.Random | None = None
+        self.batches: list[int] = []
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        self.batches.append(len(names))
+        share = 1.0 if self.random is None else self.random.random()
+        for name in names:
+            if self.random is None or self.random.random() < share:
+                self.inner.delete(name)
+        if self.random is not None:
+            raise Unavailable("killed")
+        return True
+
+
+@pytest.mark.usefixtures("state_stays")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_kill_within_a_batch_of_deletions_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whichever of its names are gone, recoveries and replicas, near and far behind, find the owner's store."""
+    monkeypatch.setattr(levels, "SMALL_BYTES", 0)
+    cold = Batches()
+    with open_test_store(tmp_path / "store", policy=POLICY, cold=cold) as store:
+        grow(store, "first")
+        with following(store, tmp_path / "far") as far, following(store, tmp_path / "near") as near:
+            cold.random = random.Random(seed)
+            for number in range(4):
+                for each in range(4):
+                    grow(store, f"s{number}/{each}")
+                with pytest.raises(Unavailable) if number else nullcontext():
+                    checkpoint(store)
+                same_as(store, tmp_path / str(number))
+                follower(near).refresh()
+            cold.random = None
+            grow(store, "last")
+            newest = checkpoint(store)
+            assert min(reader.list_journal(cold).slots) > newest.slot - 10
+            same_as(store, tmp_path / "last")
+            assert follower(far).refresh().started_over
+            follower(near).refresh()
+            for replica in (far, near):
+                with replica.metadata.read() as theirs, store.metadata.read() as ours:
+                    assert view(theirs).keys() == view(ours).keys()
+    assert max(cold.batches) > 1
 
 
 def test_while_a_manifest_cannot_be_read_no_part_is_deleted(store: TestStore) -> None:

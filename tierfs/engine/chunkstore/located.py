@@ -32,6 +32,7 @@ from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
+    ManyDeletes,
     ObjectPiece,
     OnReceived,
     PendingUpload,
@@ -281,6 +282,9 @@ class LocatedStorage:
 
     def delete(self, name: str) -> None:
         self._call(lambda there: there.delete(name))
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        return self._call(lambda there: isinstance(there, ManyDeletes) and there.delete_many(names))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list. Goes on in the present place, after the last name, if the location left the first."""

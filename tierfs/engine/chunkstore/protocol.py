@@ -20,6 +20,9 @@ from tierfs.base.words.types import recordable_ms
 if TYPE_CHECKING:
     from tierfs.engine.chunkstore.http.tls import TlsClient
 
+# S3's limit for one DeleteObjects.
+MOST_DELETED = 1000
+
 # Called with the number of bytes received so far, counted from the start of the read; ascending.
 OnReceived = Callable[[int], None]
 
@@ -338,6 +341,19 @@ class Uploads(Protocol):
 
     def abort_upload(self, upload: PendingUpload) -> None:
         """Abort an upload and free its parts; one that is gone or completed is success (idempotent)."""
+        ...
+
+
+@runtime_checkable
+class ManyDeletes(Protocol):
+    """A storage that removes many objects with one request."""
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """Remove at most MOST_DELETED objects, in any order; a missing one is success (idempotent).
+
+        Returns False where the server has no such request. After every error some may be gone: PermissionDenied if the
+        key may not delete one of them, and as `delete`. Unlike `delete` it aborts no uploads of the names.
+        """
         ...
 
 

@@ -57,6 +57,10 @@ class _ReadOnly:
         """Raise PermissionDenied."""
         raise _refusal(self, name)
 
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """Raise PermissionDenied."""
+        raise _refusal(self, names[0])
+
 
 class ReadOnlyStorage(_ReadOnly, Wrapped):
     """`inner` with every change refused."""

@@ -9,6 +9,7 @@ from tierfs.engine.chunkstore.located import LocatedStorage
 from tierfs.engine.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
+    ManyDeletes,
     ObjectPiece,
     OnReceived,
     PendingUpload,
@@ -83,6 +84,10 @@ class Wrapped:
 
     def delete(self, name: str) -> None:
         self._call("delete", name, lambda: self._inner.delete(name))
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        inner = self._inner
+        return isinstance(inner, ManyDeletes) and self._call("delete", names[0], lambda: inner.delete_many(names))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """Fetch each object in a call of its own, so that no call is open while the consumer works on an object."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -86,12 +89,20 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
         )
         additions.add_to(client, location, settings)
         client.meta.events.register("before-sign.s3.PutObject", _send_at_once)
+        client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
         url = client.meta.endpoint_url
         tls = TlsClient(bundle) if url.startswith(_HTTPS) else None
         # NO_PROXY, which names no proxy, is among them.
         proxied = urlsplit(url).scheme in get_environ_proxies(url)
         credentials = session.get_credentials()
     return S3Connection(location, client, settings, tls, proxied, credentials, Renewal(location.profile, credentials))
+
+
+def _add_md5(params: Mapping[str, Any], **_: object) -> None:
+    """Add the sum of a request's body that servers before 2025 require; botocore sends a CRC32 instead."""
+    body = params["body"]
+    digest = hashlib.md5(body if isinstance(body, bytes) else str(body).encode(), usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode("ascii")
 
 
 def _send_at_once(request: AWSRequest, **_: object) -> None:

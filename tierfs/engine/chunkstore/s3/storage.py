@@ -30,6 +30,7 @@ from tierfs.engine.chunkstore.protocol import (
 from tierfs.engine.chunkstore.s3 import archive
 from tierfs.engine.chunkstore.s3.client import connect
 from tierfs.engine.chunkstore.s3.compose import Composer
+from tierfs.engine.chunkstore.s3.delete_many import delete_many
 from tierfs.engine.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.engine.chunkstore.s3.location import S3Location
 from tierfs.engine.chunkstore.s3.probe import bucket_rules, honours_if_match, lacking, probe_abilities, server_time_ms
@@ -58,7 +59,7 @@ _NO_SUCH_UPLOAD = "NoSuchUpload"
 class S3Storage:
     """ChunkStorage over one bucket and prefix. Thread-safe; never retries.
 
-    Also Uploads, ServerCopies, RangeUrls, Renewable and ServedStorage.
+    Also Uploads, ManyDeletes, ServerCopies, RangeUrls, Renewable and ServedStorage.
     Without a create-only form in `abilities`, a HEAD right before the write replaces it: advisory.
     """
 
@@ -221,6 +222,12 @@ class S3Storage:
             uploads = [upload["UploadId"] for upload in answer.get("Uploads", []) if upload["Key"] == key]
         for upload_id in uploads:
             self._abort_upload(name, upload_id)
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        check_open(self._closed, self)
+        for name in names:
+            check_name(name)
+        return delete_many(self._connection, names)
 
     def _abort_upload(self, name: str, upload_id: str) -> None:
         """Abort an upload; one that is gone is success, which servers answer in two ways."""
