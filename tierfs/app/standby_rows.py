@@ -11,10 +11,11 @@ from tierfs.base.words.texts import clock_time
 from tierfs.upkeep.holder.standby_note import Phase, StandbyNote, Taken
 
 _NOBODY = "no mount or daemon runs here, so it does not follow the bucket: tierfs mount, tierfs daemon"
-_NO_REPLICA = (
+NO_REPLICA = (
     "standby.takeover_after_s has no effect: this store is not a replica; make a standby in a new directory: "
     "tierfs replica --standby"
 )
+"""What a time of takeover in the settings of an owner deserves: it is not refused, as a standby that took over has it."""
 _LATER = "new names since its last entry are listed only there: tierfs status"
 
 
@@ -31,7 +32,7 @@ def describe(
     if not lines and is_replica:
         return ["a replica without a time after which it takes over; to take over now: tierfs standby --now"]
     if not lines and takes_over:
-        return [_NO_REPLICA]
+        return [NO_REPLICA]
     return lines or ["no standby follows this store, as far as its mount or daemon knows"]
 
 

@@ -28,10 +28,12 @@ from tierfs.faces.cli.session import Session
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
-    from tierfs.base.options.config import ColdSettings
+    from tierfs.base.options.config import ColdSettings, StandbySettings
 
 # Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
 _PLACE = "cold."
+
+_TAKEOVER = "standby.takeover_after_s"
 
 # First words of `git config` and its like, which are no paths here.
 _VERBS = ("get", "list", "set", "show", "unset")
@@ -224,6 +226,7 @@ def _show_settings(session: Session, asked: Asked) -> None:
         with session.open_store() as store:
             location = store.cold_location
             _warn_of_overridden(session, store)
+            _warn_of_no_replica(session, store, loaded.settings.standby)
     except (DataLoss, NotFound) as exc:
         session.warn(f"cannot read the address of the cold tier: {exc}")
     data |= {name: {"value": value, "origin": "store"} for name, value in place_settings.parts(location).items()}
@@ -270,10 +273,11 @@ def _change_settings(session: Session, asked: Asked) -> None:
     for name in (*changed, *removed):
         if origins[name] is settings.Origin.ENVIRONMENT:
             session.warn(f"{name} is set by the environment, which overrides store.toml")
-    if not changed.keys().isdisjoint(BELOW_POLICIES):
+    if not changed.keys().isdisjoint((*BELOW_POLICIES, _TAKEOVER)):
         try:
             with session.open_store() as store:
                 _warn_of_overridden(session, store)
+                _warn_of_no_replica(session, store, checked.settings.standby)
         except (DataLoss, NotFound) as exc:
             session.warn(f"cannot read the policies of the store: {exc}")
 
@@ -283,6 +287,13 @@ def _warn_of_overridden(session: Session, store: Store) -> None:
         root = policies.at(txn, "")
     for text, remedy in contradictions.overridden_settings(root):
         session.warn(f"{text}; to use the setting: {remedy}")
+
+
+def _warn_of_no_replica(session: Session, store: Store, settings: StandbySettings) -> None:
+    from tierfs.app.standby_rows import NO_REPLICA
+
+    if settings.takeover_after_s > 0 and not store.is_replica:
+        session.warn(NO_REPLICA)
 
 
 def _require_supported(session: Session, settings: ColdSettings) -> None:
