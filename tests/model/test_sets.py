@@ -192,7 +192,7 @@ def real_data(seed: int) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("place", ["directory", "rgw"])
+@pytest.mark.parametrize("place", [pytest.param("directory", marks=pytest.mark.whole), "rgw"])
 @pytest.mark.parametrize("seed", range(REAL_SETS))
 def test_a_real_set_is_offloaded_at_once(tmp_path: Path, request: pytest.FixtureRequest, place: str, seed: int) -> None:
     made_in = INSIDE

@@ -26,7 +26,7 @@ from tierfs.reading.handle import ReadHandle
 from tierfs.reading.pack_ahead import MOST_PACKS
 from tierfs.reading.readahead import MOST_SPANS_AHEAD
 
-TINY = 1000
+TINY = 600
 KEPT = KEEP_PASSED_BYTES // CRC_BLOCK_BYTES + 1
 
 

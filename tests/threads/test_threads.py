@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,12 @@ def test_threads_that_switch_at_every_moment_see_whole_values(
         assert case.check() is not False
 
 
-def thread_safe() -> Iterator[ast.ClassDef]:
+@cache
+def thread_safe() -> Sequence[ast.ClassDef]:
+    return list(_thread_safe())
+
+
+def _thread_safe() -> Iterator[ast.ClassDef]:
     for path in (ROOT / "tierfs").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             text = (ast.get_docstring(node) or "").lower() if isinstance(node, ast.ClassDef) else ""
