@@ -15,7 +15,7 @@ NO_REPLICA = (
     "standby.takeover_after_s has no effect: this store is not a replica; make a standby in a new directory: "
     "tierfs replica --standby"
 )
-"""What a time of takeover in the settings of an owner deserves: it is not refused, as a standby that took over has it."""
+"""For an owner with a time of takeover in its settings. A standby that took over has one, so it is not refused."""
 _LATER = "new names since its last entry are listed only there: tierfs status"
 
 
