@@ -146,13 +146,19 @@ def _forked_children(patch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def _environment(environment: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environment)
+    _become(environment)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        _become(before)
+
+
+def _become(environment: Mapping[str, str]) -> None:
+    """Let the variables of this process be these; of a hundred two or three differ."""
+    now = dict(os.environ)
+    for name in now.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in environment.items() if now.get(name) != value})
 
 
 @contextmanager

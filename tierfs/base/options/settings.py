@@ -36,6 +36,9 @@ _NESTED = "__"
 
 TEMPLATE = Path(__file__).with_name("store.toml")
 
+# By section: Python evaluates all of a section anew each time, and a list of settings asks for each.
+_ANNOTATIONS: dict[type, Mapping[str, Any]] = {}
+
 # Raw values by section and key.
 Tree = dict[str, dict[str, Any]]
 
@@ -107,7 +110,9 @@ def default_text() -> str:
 
 def annotations_of(section: type) -> Mapping[str, Any]:
     """Return the annotation of each setting in a section: its type, its ValueKind if it has one, and its text."""
-    return get_type_hints(section, include_extras=True)
+    if section not in _ANNOTATIONS:
+        _ANNOTATIONS[section] = get_type_hints(section, include_extras=True)
+    return _ANNOTATIONS[section]
 
 
 def text_in(path: Path) -> str:
