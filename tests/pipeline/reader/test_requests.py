@@ -186,7 +186,7 @@ def test_buffers_are_used_again_and_bounded() -> None:
     assert len(buffers.take(100)) == RANGE_BYTES + AROUND_BYTES
 
 
-LINES = b"".join(b"%07d\n" % number for number in range(MIB // 2))
+LINES = b"".join(map(b"%07d\n".__mod__, range(MIB // 2)))
 OBJECTS = 4
 
 

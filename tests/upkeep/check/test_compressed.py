@@ -29,7 +29,7 @@ from tierfs.upkeep.check.repair.unrecorded import Unrecorded
 
 LENGTH = 40 * MIB
 POLICY = {"chunk_bytes": str(64 * MIB), "object_bytes": str(64 * MIB), "compression": "auto"}
-LINES = b"".join(b"%08d the same words on each line\n" % number for number in range(LENGTH // 37))
+LINES = b"".join(map(b"%08d the same words on each line\n".__mod__, range(LENGTH // 37)))
 ROWS = 2
 """Of 32 MiB each."""
 
