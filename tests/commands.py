@@ -82,7 +82,7 @@ def run(
     ):
         done = forked.run("tierfs", words, environment, stdin, timeout_s)
         return done.returncode, done.stdout, done.stderr
-    return _run_here(words, environment, stdin)
+    return run_here(words, environment, stdin)
 
 
 def _may_be_open_here(words: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -91,7 +91,8 @@ def _may_be_open_here(words: Sequence[str], environment: Mapping[str, str]) -> b
     return any(path.is_relative_to(word) for path in lmdb_environment.environments for word in named)
 
 
-def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
+def run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
+    """As `run`, but always in this process."""
     with (
         open(os.memfd_create("stdout"), "w+b") as out,
         open(os.memfd_create("stderr"), "w+b") as err,

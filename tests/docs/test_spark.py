@@ -5,21 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import shlex
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import commands
 from tests.docs.blocks import ROOT, Reader
 from tests.docs.machine import Machine
+from tests.docs.shell import Ended, Shell
 from tests.mount.conftest import append
 from tests.pipeline.spark.conftest import kept_jvm, spark, store
 from tests.pipeline.spark.written import read, segments
 from tests.servers.iceberg_jar import DONE, JAR
 from tierfs.app import store as app
+from tierfs.pipeline.spark.jobs import session
 from tierfs.pipeline.spark.tables.iceberg_table import coordinates
 
 __all__ = ["kept_jvm", "spark", "store"]
@@ -82,12 +90,53 @@ def test_every_example_of_spark_runs(store: app.Store, spark: SparkSession, tmp_
     }
 
 
-def test_every_example_of_tables_runs(tmp_path: Path) -> None:
+JOB = "pipeline"
+
+_Reader = TypeVar("_Reader", bound=Reader)
+
+
+class ReaderOnSession(Reader):
+    """Runs jobs in this process, on a session that is there: a JVM for each takes 12 s of a processor."""
+
+    session: SparkSession
+
+    def do(self, command: str, shell: Shell) -> Ended:
+        words = shlex.split(command)
+        if JOB not in words:
+            return super().do(command, shell)
+        assert words[0] == "tierfs"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "job_session", lambda *given, **_: nullcontext(self._with(given[2])))
+            code, out, error = commands.run_here(words[1:], os.environ, b"")
+        return Ended(code, out.decode(), error.decode())
+
+    def _with(self, settings: Mapping[str, str]) -> SparkSession:
+        """Return the session with the settings of a job."""
+        for name, value in settings.items():
+            if name == "spark.jars":
+                self.session.sql(f"ADD JAR {value}")
+            else:
+                self.session.conf.set(name, value)
+        return self.session
+
+
+def test_every_example_of_tables_runs(spark: SparkSession, tmp_path: Path) -> None:
+    reader = reader_of_tables(ReaderOnSession, tmp_path)
+    reader.session = spark
+    assert reader.run() == 6
+
+
+@pytest.mark.whole
+def test_every_example_of_tables_runs_with_a_jvm_for_each_job(tmp_path: Path) -> None:
+    """So does `pipeline scrub` in each run: tests/faces/cli/test_callers_directory.py."""
+    assert reader_of_tables(Reader, tmp_path).run() == 6
+
+
+def reader_of_tables(kind: type[_Reader], directory: Path) -> _Reader:
     if not DONE.exists():
         pytest.skip("the jar of Iceberg is not there: make test-deps")
     jar = {f"spark.jars.packages={coordinates()}": f"spark.jars={JAR}"}
-    reader = Reader(ROOT / "docs/tables.md", tmp_path, replace={"/srv/": f"{tmp_path}/", **jar})
-    assert reader.run() == 6
+    return kind(ROOT / "docs/tables.md", directory, replace={"/srv/": f"{directory}/", **jar})
 
 
 def test_every_example_of_the_tutorial_runs(spark: SparkSession, tmp_path: Path) -> None:
