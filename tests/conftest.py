@@ -20,7 +20,7 @@ import trio
 from fsspec.config import conf
 from hypothesis import settings
 
-from tests import together
+from tests import few_messages, together
 from tests.collected_once import CollectedOnce
 from tests.doubles import ballast as sparse_ballast
 from tests.doubles.manual_clock import ManualClock
@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ShortIds())
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(CollectedOnce())
+        few_messages.tell_less(config)
     elif config.getoption("dist", "no") == "loadgroup":
         config.pluginmanager.register(importlib.import_module("tests.spread"))
 
