@@ -38,8 +38,8 @@ class BrowserVisit:
     base: str
     token: str
     pages: Sequence[str]
-    widths: Sequence[int]
-    themes: Sequence[str]
+    looks: Sequence[tuple[int, str]]
+    """Widths and themes."""
     keys: int = 0
     shots: Sequence[dict[str, Any]] = field(default_factory=list)
 

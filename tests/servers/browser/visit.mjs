@@ -1,7 +1,7 @@
 // Visits pages with a real browser, and prints what it saw as JSON: visit.mjs DIRECTORY-WITH-NODE_MODULES < REQUEST.
 // The request is an object. program: the browser; base: address of the server; token: for the login; pages: paths, each
-// looked at in all `widths` and `themes`; keys: how often the tabulator key is pressed; shots: pictures to take, each
-// {path, width, theme, height, file}.
+// looked at in all `looks`, each a width and a theme; keys: how often the tabulator key is pressed; shots: pictures to
+// take, each {path, width, theme, height, file}.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -146,7 +146,7 @@ async function withoutScript() {
   await context.close();
 }
 
-for (const width of asked.widths) for (const theme of asked.themes) await looks(width, theme);
+for (const [width, theme] of asked.looks) await looks(width, theme);
 await login();
 await keyboard();
 await live();

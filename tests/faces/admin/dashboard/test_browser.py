@@ -27,7 +27,10 @@ pytestmark = [
 
 HOSTILE = ["<script>alert(1)<", "\"onload='x' a=\"", "{{ 7*7 }}", "שלום.log", "n" * 255]
 PAGES = ["/", "/browse/hostile", f"/browse/hostile/{quote(HOSTILE[0])}", "/policies", "/logs"]
-WIDTHS, THEMES = (360, 1400), ("light", "dark")
+NARROW, WIDE = 360, 1400
+LOOKS = ((NARROW, "dark"), (WIDE, "light"))
+MORE_LOOKS = ((NARROW, "light"), (WIDE, "dark"))
+"""No colour depends on a width, and no place on a theme: each width and each theme is in both."""
 NAVIGATION = ["Skip to the content", "Status", "Segments", "Ledgers", "Logs", "Policies", "Cost", "Work", "Log out"]
 
 
@@ -40,8 +43,14 @@ def port() -> int:
     return number
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[dict[str, Any]]:
+@pytest.fixture(
+    scope="module",
+    params=[LOOKS, pytest.param(MORE_LOOKS, marks=pytest.mark.whole)],
+    ids=["one width each", "the others"],
+)
+def seen(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, port: int
+) -> Iterator[dict[str, Any]]:
     """What the browser saw of a store with bytes in both tiers, a problem and hostile names."""
     path = tmp_path_factory.mktemp("seen")
     store = init_in(path)
@@ -56,7 +65,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[dict[s
     tierfs("follow", path / "app.log", "--into", "app", "--once", store=store)
     with serving(store, listen=f"127.0.0.1:{port}"):
         token = (store / "admin.token").read_text().strip()
-        yield BrowserVisit(f"http://127.0.0.1:{port}", token, PAGES, WIDTHS, THEMES, keys=len(NAVIGATION) + 2).seen()
+        visit = BrowserVisit(f"http://127.0.0.1:{port}", token, PAGES, request.param, keys=len(NAVIGATION) + 2)
+        yield visit.seen() | {"looks": request.param}
 
 
 def init_in(path: Path) -> Path:
@@ -67,7 +77,7 @@ def init_in(path: Path) -> Path:
 
 def test_every_page_is_shown_in_each_width_and_theme(seen: dict[str, Any]) -> None:
     shown = [(visit["path"], visit["width"], visit["theme"]) for visit in seen["visits"]]
-    assert shown == [(path, width, theme) for width in WIDTHS for theme in THEMES for path in PAGES]
+    assert shown == [(path, width, theme) for width, theme in seen["looks"] for path in PAGES]
     assert {visit["status"] for visit in seen["visits"]} == {200}
     assert [visit["path"] for visit in seen["visits"] if visit["overflow"] > 0] == [], "nothing is beyond the edge"
     assert len({(visit["theme"], visit["background"]) for visit in seen["visits"]}) == 2, "a theme is one colour"
@@ -110,7 +120,7 @@ def test_a_page_updates_itself_until_it_is_paused_and_says_when_it_cannot(seen: 
 
 
 def test_pages_are_complete_without_javascript(seen: dict[str, Any]) -> None:
-    texts = {visit["path"]: visit["text"] for visit in seen["visits"] if visit["width"] == WIDTHS[1]}
+    texts = {visit["path"]: visit["text"] for visit in seen["visits"] if visit["width"] == WIDE}
     for plain in seen["plain"]:
         assert plain["buttons"] == ["Log out"], "no button that does nothing"
         assert len(plain["text"]) >= len(texts[plain["path"]]) - 10, plain["path"]
