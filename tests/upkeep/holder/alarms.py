@@ -15,6 +15,8 @@ from tierfs.upkeep.holder.problem import ProblemKind
 INSTANCE = "host:9150"
 SAMPLES = 130
 """Minutes for which a scrape is repeated: longer than any alert waits."""
+WINDOW_MIN = 20
+"""More than any expression looks back. promtool evaluates all rules for each minute: it ends soon after the alert."""
 
 
 def alert_of(name: str) -> Alert:
@@ -41,7 +43,9 @@ def assert_fires(directory: Path, alert: Alert, inputs: list[dict[str, str]], la
         "exp_labels": {"severity": alert.severity, "job": "tierfs", "instance": INSTANCE, **labels},
         "exp_annotations": alert.annotations(INSTANCE),
     }
-    case = {"eval_time": f"{SAMPLES - 5}m", "alertname": alert.name, "exp_alerts": [expected]}
+    waits_min = int(alert.held_for[:-1]) * {"m": 1, "h": 60}[alert.held_for[-1]]
+    assert waits_min + WINDOW_MIN < SAMPLES
+    case = {"eval_time": f"{waits_min + WINDOW_MIN}m", "alertname": alert.name, "exp_alerts": [expected]}
     test = {"interval": "1m", "input_series": inputs, "alert_rule_test": [case]}
     file = directory / "alarm.json"
     file.write_text(json.dumps({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [test]}))
