@@ -46,17 +46,21 @@ def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: P
     """A recovered segment is another file, and goes on at its end; the owner before is fenced."""
     store.append("a/sealed", b"abcdefgh" * 3, seal=True)
     store.append("a/open", b"0123456789")
+    store.append("a/cut", b"abcd")
     store.offload()
-    before = store.segment("a/open")
+    before, sealed = store.segment("a/open"), store.segment("a/sealed")
     store.append("a/open", b"never cold")
+    store.append("a/cut", b"never cold", seal=True)
     store.append("local", b"never cold either")
     store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.store.read("a/sealed") == b"abcdefgh" * 3
         assert found.store.read("a/open") == b"0123456789"
         assert found.store.segment("local").length == 0
-        assert found.store.segment("a/sealed").sealed
-        assert set(found.losses) == {"a/open", "local"}
+        assert found.store.segment("a/sealed").inode == sealed.inode, "nothing of it is missing, and nothing can follow"
+        assert found.store.segment("a/sealed").writer_epoch == sealed.writer_epoch
+        assert set(found.losses) == {"a/open", "a/cut", "local"}
+        assert (found.losses["a/cut"].cut_bytes, found.store.read("a/cut")) == (10, b"abcd")
         after = found.store.segment("a/open")
         assert after.inode != before.inode
         assert after.writer_epoch > before.writer_epoch

@@ -19,8 +19,6 @@ LEVEL_BYTES = 690
 PLAIN_BYTES, STATE_BYTES = 110, 21
 """A segment in a pack, in the state of a checkpoint: before and after compression, without the copy."""
 CHECKPOINT_ENTRIES = 1000
-RECOVERED_BYTES = 97
-"""What a recovery publishes of a segment: a new owner's inode and writer epoch."""
 RECOVERY_US, REPLICA_US = 244, 150
 """CPU time for each segment on a busy machine: measured with 100,000; of a replica by its ratio to that with 20,000."""
 CHECKS_A_DAY = 2 * DAY_S // 60
@@ -85,7 +83,6 @@ def rows(sizes: tuple[int, ...] = (10**6, 10**7, 10**8)) -> list[str]:
         "requests a second": [f"{each.requests / DAY_S:.2f}" for each in every],
         "dollars a month": [f"{each.dollars:.2f}" for each in every],
         "a recovery reads, at most": [f"{each.replayed_bytes / _MB:,.0f} MB" for each in every],
-        "a recovery publishes": [f"{RECOVERED_BYTES * each.segments / _MB:,.0f} MB" for each in every],
         "CPU time of a recovery": [f"{RECOVERY_US * each.segments / 60e6:,.0f} min" for each in every],
         "CPU time of the first copy of a replica": [f"{REPLICA_US * each.segments / 60e6:,.0f} min" for each in every],
     }

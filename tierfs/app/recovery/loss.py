@@ -1,7 +1,8 @@
 """Settle segments after a loss (design §6): each ends where its bytes in the bucket do, and records its gaps.
 
 Chunks after the end of a segment are an unfinished concat and are unlinked; gaps become lost extents; the segment
-ends with its last chunk. Offsets after that may be written again, so writer epoch and inode are new.
+ends with its last chunk. Offsets after that may be written again, so writer epoch and inode are new. A sealed segment
+of which nothing is missing stays as it is: in most stores nearly all of them are.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class _ColdChain:
     def gaps(self) -> list[ByteRange]:
         """Missing ranges before the end."""
         return list(ranges.gaps(ByteRange(self.start, self.end), self.held))
+
+    def is_all_of(self, segment: SegmentRecord) -> bool:
+        """Return whether the chain is that of the segment's record: no byte is missing at its end, and none is more."""
+        return self.end == segment.length and not self.gaps and not self.beyond
 
 
 def settle(metadata: MetadataStore, *, grace_ms: int, keeps_inodes: bool = False) -> Iterator[SegmentLoss]:
@@ -180,7 +185,24 @@ class _Paths:
 def _settle(
     txn: WriteTransaction, before: SegmentRecord, due_ms: int, paths: _Paths, *, keeps_inode: bool
 ) -> SegmentLoss:
-    cold = _cold_chain(txn, before)
+    cold, segment = _cold_chain(txn, before), before
+    # Sealed and all in the bucket: the previous owner had no other byte of it, and who unseals it makes another file.
+    if not (before.sealed and cold.is_all_of(before)):
+        segment = _settled(txn, before, cold, due_ms, keeps_inode=keeps_inode)
+    return SegmentLoss(
+        segment=paths.of(segment),
+        start_offset=segment.start_offset,
+        length=segment.length,
+        sealed=segment.sealed,
+        cut_bytes=before.length - segment.length,
+        lost=tuple(sorted([*cold.lost, *cold.gaps])),
+    )
+
+
+def _settled(
+    txn: WriteTransaction, before: SegmentRecord, cold: _ColdChain, due_ms: int, *, keeps_inode: bool
+) -> SegmentRecord:
+    """End a segment where its chain does, as another file, and return it."""
     segment = replace(
         before,
         length=cold.end,
@@ -192,22 +214,15 @@ def _settle(
         changed_ms=txn.now_ms,
     )
     gaps = cold.gaps
-    if gaps or cold.beyond:
-        changes.segment_changed(txn, segment)
-        editor = Editor(txn, segment)
-        _drop(txn, editor, cold.beyond, due_ms)
-        segment = editor.fill_gaps(gaps).segment
-        txn.put(SEGMENTS, tables.u64(segment.id), segment)
-    else:
+    if not (gaps or cold.beyond):
         changes.put_segment(txn, segment)
-    return SegmentLoss(
-        segment=paths.of(segment),
-        start_offset=segment.start_offset,
-        length=segment.length,
-        sealed=segment.sealed,
-        cut_bytes=before.length - segment.length,
-        lost=tuple(sorted([*cold.lost, *gaps])),
-    )
+        return segment
+    changes.segment_changed(txn, segment)
+    editor = Editor(txn, segment)
+    _drop(txn, editor, cold.beyond, due_ms)
+    segment = editor.fill_gaps(gaps).segment
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    return segment
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> _ColdChain:

@@ -1,9 +1,10 @@
 """Make a replica the owner of its bucket, while mounts and commands read it.
 
-Crash order: metadata rebuilt from the journal in a directory of their own -> slot won, which fences the previous owner
--> losses settled and published -> the rows that differ copied over the replica's, which is the owner from that one
-commit on. A takeover that is killed before leaves a replica: it follows the bucket, whose owner is nobody by then, and
-takes it over once more. The attempt's id, noted by the standby before and by the bucket with the epoch, shows it that.
+Crash order: metadata made in a directory of their own, of the replica's rows or from the journal -> slot won, which
+fences the previous owner -> losses settled and published -> the rows that differ copied over the replica's, which is
+the owner from that one commit on. A takeover that is killed before leaves a replica: it follows the bucket, whose owner
+is nobody by then, and takes it over once more. The attempt's id, noted by the standby before and by the bucket with the
+epoch, shows it that.
 
 Readers keep their files: a replica has shown no byte that was lost, so segments keep their inodes, and none shrinks.
 """
@@ -65,7 +66,9 @@ def promote_with(
         there = store_mark.read_store_id(storage)
         if there not in (None, metadata.store_id):
             raise cold_identity.wrong_cold_tier(f"the mark in {storage!r} is of the store {there}")
-        rebuilt = owned(path, storage, place, metadata.clock, report, listing, standby_attempt=attempt)
+        rebuilt = owned(
+            path, storage, place, metadata.clock, report, listing, standby_attempt=attempt, replica=metadata
+        )
         with closing(rebuilt.metadata) as fresh:
             publisher = Publisher(fresh, storage)
             losses = settle(fresh, publisher, rebuilt.checkpoint_sequence, report, keeps_inodes=True)

@@ -18,6 +18,7 @@ from typing import Any
 from tierfs.app.recovery import loss
 from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.loss import SegmentLoss
+from tierfs.app.recovery.own_rows import owner_rows
 from tierfs.app.recovery.records_file import RecordsFile
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import store_directory
@@ -157,11 +158,13 @@ def owned(
     listing: JournalListing | None = None,
     *,
     standby_attempt: str = "",
+    replica: MetadataStore | None = None,
 ) -> Rebuilt:
     """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
 
     `listing`: one that was made just now. It may be behind the bucket, as each listing is by the time that it is read:
     the takeover lists what came after it, and a slot that is gone since begins the rebuild again, with a new listing.
+    `replica`: its rows are used in place of a rebuild where that is possible.
 
     An owner that continues meanwhile may delete slots before a new checkpoint: then the rebuild begins again. Raises
     Unavailable when that happens too often.
@@ -169,7 +172,7 @@ def owned(
     for _ in range(_ROUNDS):
         try:
             listing = listing or reader.list_journal(storage)
-            rebuilt = _rebuilt(path, storage, place, clock, report, listing)
+            rebuilt = _rebuilt(path, storage, place, clock, report, listing, replica)
             return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, standby_attempt))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
@@ -185,9 +188,12 @@ def _rebuilt(
     clock: Clock,
     report: OnProgress,
     listing: JournalListing,
+    replica: MetadataStore | None,
 ) -> Rebuilt:
+    meter = meter_of(report, listing)
     try:
-        return Rebuilder(path, storage, place, clock, meter_of(report, listing)).rebuild(listing)
+        rebuilt = None if replica is None else owner_rows(replica, path, storage, place, listing, meter)
+        return rebuilt or Rebuilder(path, storage, place, clock, meter).rebuild(listing)
     except NotFound as exc:
         if not listing.last_slot:
             raise

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.types import SegmentId, SegmentStatus, Tier
 from tierfs.engine.metadata import chains, directories, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.ledger_records import LedgerRecord
+from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.record_parts import NOTHING_HELD_BACK, OwnerView
 from tierfs.engine.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.engine.metadata.row_batches import batches
@@ -77,6 +78,19 @@ def become_replica(metadata: MetadataStore, report: OnProgress = unseen) -> None
         pass
 
 
+def show_as_owner(metadata: MetadataStore) -> None:
+    """Give the segments of a replica's rows the end and the seal that the journal has of them."""
+    with metadata.read() as view:
+        held_back = (key for key, row in messages(view, SEGMENTS) if row is not None and row.owner_view.length)
+        while keys := list(islice(held_back, _BATCH_ROWS)):
+            with metadata.write_replayed() as txn:
+                for key in keys:
+                    segment = txn.must_get(SEGMENTS, key, "a segment")
+                    owner = segment.owner_view
+                    ended = replace(segment, length=owner.length, status=owner.status, sealed_ms=owner.sealed_ms)
+                    txn.put(SEGMENTS, key, replace(ended, owner_view=OwnerView()))
+
+
 def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
     """Copy another replica's rows in one transaction; only differing rows are written and notified to mounts."""
     with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
@@ -97,10 +111,10 @@ def become_owner(metadata: MetadataStore, source: MetadataStore) -> None:
 
 
 def keep_entries(replica: MetadataStore, fresh: MetadataStore) -> None:
-    """Copy the rows of ledgers' entries that a replica has already to metadata that were rebuilt from the journal.
+    """Give the next owner the rows of ledgers' entries that a replica has, where they are those of its objects.
 
     The journal does not carry them, and reading their copies costs requests for each ledger. Names of objects are
-    never used twice: the same objects in both have the same rows. Others are left for EntryRows.
+    never used twice: the same objects in both have the same rows. Others go, and are left for EntryRows.
     """
 
     def copy(txn: WriteTransaction, rows: list[tuple[bytes, LedgerRecord]]) -> None:
@@ -109,6 +123,9 @@ def keep_entries(replica: MetadataStore, fresh: MetadataStore) -> None:
                 if (names := _object_names(txn, key)) and names == _object_names(known, key):
                     for row_key, value in known.scan_raw(ENTRIES.name, key, prefix=key):
                         txn.put_raw(ENTRIES.name, row_key, value)
+                    continue
+                for row_key in [row_key for row_key, _ in txn.scan_raw(ENTRIES.name, key, prefix=key)]:
+                    txn.delete(ENTRIES.name, row_key)
 
     for _ in batches(fresh.write, LEDGERS, _BATCH_LEDGERS, copy):
         pass

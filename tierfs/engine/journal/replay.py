@@ -149,6 +149,13 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     _move_to(txn, manifest.last_sequence)
 
 
+def apply_garbage(txn: WriteTransaction, garbage: Iterable[pb.GarbageRecord], name: str) -> None:
+    """Apply what the journal's object with this name says of garbage, and nothing else. Raises DataLoss, naming it."""
+    with naming(name):
+        for message in garbage:
+            _garbage(txn, message)
+
+
 def written_ms(entry: pb.JournalEntry) -> int:
     """Return the owner's last time at an entry that was not in doubt; of an older tierfs when the owner began, or 0."""
     # An owner that began under a wrong clock says so in `owner_begins`: a recovery under the same clock would trust it.

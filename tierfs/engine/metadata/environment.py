@@ -154,6 +154,11 @@ class Environment:
         with map_lmdb_errors(self.path):
             self._open_databases([name for name in names if name not in self.databases], create=True)
 
+    def copy_to(self, path: Path) -> None:
+        """Write all that is committed now into a directory, as an environment of its own."""
+        with map_lmdb_errors(self.path):
+            self.lmdb.copy(str(path))
+
     def last_transaction_id(self) -> int:
         """Return the number of the newest committed transaction of any process, or less; a new reader sees that far.
 

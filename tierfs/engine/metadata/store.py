@@ -82,6 +82,13 @@ class MetadataStore:
             _write_empty_store(txn, store_id or new_id())
         return cls(path, clock)
 
+    def copied(self, path: Path) -> MetadataStore:
+        """Return a copy in `path`, which must not exist, of this store as it is now; others go on using this one."""
+        environment = self._environment()
+        lmdb_environment.create_directory(path)
+        environment.copy_to(path)
+        return MetadataStore(path, self.clock, self.host)
+
     @property
     def is_present(self) -> bool:
         """Whether the store is still the one at its path. Costs two microseconds."""
