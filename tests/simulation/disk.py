@@ -109,9 +109,9 @@ class SimDisk:
     def _commit(self, real: Callable[[Environment, Any], None]) -> Callable[[Environment, Any], None]:
         def commit(environment: Environment, txn: Any) -> None:
             self._points.reach("commit")
-            if not environment.path.is_relative_to(self.root):
+            if not f"{environment.path}/".startswith(f"{self.root}/"):
                 real(environment, txn)
-            elif environment.lmdb.flags()["sync"] and environment.lmdb.flags()["metasync"]:
+            elif _syncs(environment):
                 real(environment, txn)
                 self._current.add(self._hold(environment.path / _DATA))
             else:
@@ -192,6 +192,11 @@ class SimDisk:
             os.close(fd)
         for kept in (self._held, self._bytes, self._names, self._later, self._current):
             kept.clear()
+
+
+def _syncs(environment: Environment) -> bool:
+    flags = environment.lmdb.flags()
+    return bool(flags["sync"] and flags["metasync"])
 
 
 def _torn(synced: bytes, data: bytes, chance: random.Random) -> bytes:

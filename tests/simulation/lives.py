@@ -29,6 +29,9 @@ LENGTH = 120
 DEATHS = 3
 """Of one life after the first: each at a drawn point."""
 
+_GARBAGE = 100_000
+"""Objects after which the collector looks at the newest: some 20 MB."""
+
 _QUICK = Path("/dev/shm")
 """A file system in memory, where there is one: the simulated disk decides what is durable."""
 
@@ -165,18 +168,21 @@ def _place(points: Sequence[int], chance: random.Random) -> tuple[int, int]:
 
 @contextmanager
 def _without_old_garbage() -> Iterator[None]:
-    """Let the collector look at what the life makes, not at all that its process imported: a tenth of its time.
+    """Let the collector look at what the life makes, not at all that its process imported, and seldom: a tenth of its
+    time.
 
     In a run of all tests, whose process has put that aside for good, nothing more is.
     """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
+    thresholds, aside = gc.get_threshold(), gc.get_freeze_count() == 0
+    if aside:
+        gc.freeze()
+    gc.set_threshold(_GARBAGE, *thresholds[1:])
     try:
         yield
     finally:
-        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        if aside:
+            gc.unfreeze()
 
 
 @contextmanager

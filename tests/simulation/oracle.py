@@ -96,7 +96,7 @@ class Oracle:
         name = step.arguments.get("name")
         if name not in world.model.live or chance.random() < 0.3:
             name = chance.choice(sorted(world.model.live))
-        content, segment_id = world.model.live[name], world.store.segment(name).id
+        content, segment_id = world.model.live[name], listed(world.store.metadata)[name].id
         wanted = self._range(content, chance)
         if chance.random() < 0.5:  # from the begin on, and over several chunks: it is cut off between two of them
             wanted = ByteRange(content.start, max(wanted.end, min(content.start + 200, len(content.data))))
@@ -191,7 +191,7 @@ class Oracle:
 
     async def read(self, name: str, content: Content, wanted: ByteRange, priority: ReadPriority) -> None:
         """Read a range; it may fail only where the priority allows one tier that lacks some of it."""
-        handle = self._reader.open(self._world.store.segment(name).id, priority=priority)
+        handle = self._reader.open(listed(self._world.store.metadata)[name].id, priority=priority)
         data, at = bytearray(), wanted.start
         try:
             while at < wanted.end:

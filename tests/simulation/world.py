@@ -342,7 +342,7 @@ class World:
 
     def lacks_acknowledged(self, name: str) -> bool:
         """Return whether the file of a segment's active chunk is shorter than what was acknowledged."""
-        if name not in self.model.live or not self.store.segment(name).active:
+        if name not in self.model.live or not listed(self.store.metadata)[name].active:
             return False
         last = self.store.layout(name).local[-1]
         path = self.store.files.root / last.object.name
@@ -367,12 +367,13 @@ _LISTED: WeakKeyDictionary[MetadataStore, tuple[int, dict[str, SegmentRecord]]] 
 
 def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
     """Return all segments of a store by their names."""
-    with metadata.read() as txn:
-        kept = _LISTED.get(metadata)
-        if kept is None or kept[0] != txn.id:
-            below = directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), "")
-            kept = _LISTED[metadata] = (txn.id, dict(below))
+    kept = _LISTED.get(metadata)
+    if kept is not None and kept[0] == metadata.last_transaction_id():
         return kept[1]
+    with metadata.read() as txn:
+        below = dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
+        _LISTED[metadata] = (txn.id, below)
+    return below
 
 
 def shown(metadata: MetadataStore) -> dict[str, Shown]:

@@ -167,7 +167,7 @@ class LongLived:
             self._drop(chance.choice(self._open))
         world = self._world
         name = chance.choice(sorted(world.model.live))
-        content, segment = world.model.live[name], world.store.segment(name)
+        content, segment = world.model.live[name], listed(world.store.metadata)[name]
         priority = chance.choice((ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST))
         kind, opened = chance.random(), (name, segment.id, content)
         if kind < 0.4:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.places import COLD
-from tests.simulation.world import World
+from tests.simulation.world import World, listed
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.metadata.store import MetadataStore
@@ -31,7 +31,7 @@ class WorldConnections(PlaceConnections):
 def pinned(world: World, name: str, wanted: ByteRange) -> PinnedSegment:
     """Return a range of a segment as the planner pins it."""
     with world.store.metadata.read() as txn:
-        return Pinner(txn, None, Tail.LOCAL).pin(name, world.store.segment(name), wanted)
+        return Pinner(txn, None, Tail.LOCAL).pin(name, listed(world.store.metadata)[name], wanted)
 
 
 def scanned(world: World, name: str, wanted: ByteRange) -> bytes:

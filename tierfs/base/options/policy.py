@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
@@ -174,6 +175,7 @@ def parse(key: str, text: str) -> str:
         raise InvalidRequest(f"invalid value {text!r} for policy {key}", remedy=f"expected {allowed(key)}") from exc
 
 
+@lru_cache(1024)  # the same few texts are read whenever the settings in force are put together
 def from_stored(key: str, text: str) -> Value:
     """Return the value of a stored form. Raises InvalidRequest for a key that does not exist, ValueError for damage."""
     check_key(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 from tierfs.engine.chunkstore.located import LocatedStorage
@@ -37,8 +38,6 @@ class Wrapped:
 
     def __init__(self, inner: ChunkStorage) -> None:
         self._inner = inner
-        self._uploads = inner if isinstance(inner, Uploads) else None
-        self._range_url = inner.range_url if isinstance(inner, RangeUrls) else _no_url
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -97,12 +96,14 @@ class Wrapped:
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """List all in one call: they are few."""
-        inner = self._uploads
-        return iter(() if inner is None else self._call("uploads", prefix, lambda: [*inner.uploads(prefix)]))
+        inner = self._inner
+        if not isinstance(inner, Uploads):
+            return iter(())
+        return iter(self._call("uploads", prefix, lambda: [*inner.uploads(prefix)]))
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        inner = self._uploads
-        if inner is not None:
+        inner = self._inner
+        if isinstance(inner, Uploads):
             self._call("abort", upload.name, lambda: inner.abort_upload(upload))
 
     def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
@@ -122,7 +123,11 @@ class Wrapped:
         return isinstance(inner, Thaws) and self._call("thaw", name, lambda: inner.thaw(name, days, speed))
 
     def range_url(self, name: str) -> RangeUrl | None:
-        return self._range_url(name)
+        return self._url_of(name)
+
+    @cached_property  # at need: a look at the members of a protocol takes 9 us, and most wrappers live for one read
+    def _url_of(self) -> Callable[[str], RangeUrl | None]:
+        return self._inner.range_url if isinstance(self._inner, RangeUrls) else _no_url
 
     def renew_credentials(self) -> bool:
         return self._inner.renew_credentials() if isinstance(self._inner, Renewable) else False
