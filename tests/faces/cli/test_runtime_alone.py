@@ -69,11 +69,17 @@ for line in sys.stdin:
         for number, fd in enumerate([*streams, streams[1]]):
             os.dup2(fd, number)
         sys.argv[1:] = words
-        runpy.run_module("tierfs", run_name="__main__", alter_sys=True)
-        sys.exit()
+        code = 0
+        try:
+            runpy.run_module("tierfs", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
-"""Forks for each command, so that the interpreter imports once what all of them need."""
+"""Forks for each command, so that the interpreter imports once what all of them need; none of them takes it apart."""
 
 NO_SPARK = ("pyspark", 2)
 VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
@@ -141,7 +147,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         except importlib.metadata.PackageNotFoundError:
             continue  # of another system: colorama, cffi
         for file in files or ():
-            if ".." not in file.parts and "__pycache__" not in file.parts:
+            if ".." not in file.parts:
                 target = site / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.symlink_to(Path(str(file.locate())))
