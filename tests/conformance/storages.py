@@ -47,11 +47,13 @@ A way of reading or writing of S3 is in READING or WRITING, for the calls that i
 
 _WHOLE_ON_CEPH = [pytest.mark.s3, pytest.mark.whole]
 READING = [*STORAGES, "moto-get_object", pytest.param("rgw-get_object", marks=_WHOLE_ON_CEPH)]
+_VERSITY = pytest.param("versity", marks=pytest.mark.whole)
+"""It reads and lists in every run; writing, which takes the most, is proved by the real S3 and its double."""
 _NATIVE = pytest.param("hdfs", marks=[pytest.mark.hdfs, pytest.mark.whole])
 KEEPING = [*STORAGES, "directory-sidecars"]
 """For the calls that metadata changes: without extended attributes they are in files of their own."""
 WRITING = [
-    *KEEPING,
+    *(_VERSITY if each == "versity" else each for each in KEEPING),
     _NATIVE,
     "moto-crc32c",
     pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH),
