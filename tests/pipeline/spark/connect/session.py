@@ -1,4 +1,4 @@
-"""A process with a session of Spark Connect, whose server it starts: reads, writes and runs jobs on a store."""
+"""A process with a session of Spark Connect: reads, writes and runs jobs on a store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from tierfs.pipeline.spark.jobs.scrub import scrub
 from tierfs.pipeline.spark.row_types import RowType
 
 
-def main(path: Path, files: Path) -> None:
+def main(server: str, path: Path, files: Path) -> None:
     """Print what each step gave, as JSON."""
-    builder: Any = SparkSession.builder.remote("local[2]")
-    builder.config(
-        map={name: value for name, value in SETTINGS.items() if name.startswith(("spark.sql.", "spark.ui."))}
-    )
+    builder: Any = SparkSession.builder.remote(server)
+    builder.config(map={name: value for name, value in SETTINGS.items() if name.startswith("spark.sql.")})
     spark: Any = builder.getOrCreate()
     named = spark.read.format("tierfs").option("store", str(path))
     rows = spark.createDataFrame([("a", "one"), ("b", "two")], "key string, value string")
@@ -75,4 +73,4 @@ def streamed(spark: Any, path: Path, named: Any) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

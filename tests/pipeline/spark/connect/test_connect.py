@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-from tests.pipeline.spark import warm_python
-from tests.pipeline.spark.conftest import require_java
 from tests.servers.spark_cluster import ROOT
 from tests.verbs import fill
 from tierfs.app.setup.create import init_store
@@ -20,13 +24,25 @@ from tierfs.app.store import open_store
 TIMEOUT_S = 240
 
 
+@pytest.fixture
+def server(spark: SparkSession) -> Iterator[str]:
+    """The URL of a server of Spark Connect, in the JVM of other sessions: one of its own takes 10 s of a processor."""
+    jvm: Any = SparkContext._jvm
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    spark._jsparkSession.sparkContext().conf().set("spark.connect.grpc.binding.port", str(port))
+    plugin = jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
+    plugin.init(spark._jsparkSession.sparkContext(), None)
+    yield f"sc://127.0.0.1:{port}"
+    plugin.shutdown()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path) -> None:
+def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(server: str, tmp_path: Path) -> None:
     for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):  # of PySpark's extra `connect`
         pytest.importorskip(name)
-    require_java()
     path, files = tmp_path / "store", tmp_path / "files"
     init_store(path)
     with open_store(path) as store:
@@ -34,11 +50,10 @@ def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path)
             fill(store.engine, f"d/s{number}", iter([b"line %d\n" % number]))
     files.mkdir()
     (files / "f").write_text("file\n")
-    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.spark.connect.session", str(path), str(files)],
+        [sys.executable, "-m", "tests.pipeline.spark.connect.session", server, str(path), str(files)],
         cwd=tmp_path,
-        env=os.environ | environment | {"PYSPARK_PYTHON": warm_python.program()},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
