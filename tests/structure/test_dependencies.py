@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 LOCKED = ROOT / "mount_helpers/locked"
 STUBS = {"_typeshed", "mypy_boto3_s3"}
 """Imported for the type checker alone."""
-OF_USERS = ("admin", "fsspec", "spark", "testing", "hdfs", "gcs", "azure", "sftp")
+PARTS = ("INSTALL_REQUIRES", "FSSPEC", "ADMIN", "HDFS", "GCS", "AZURE", "SFTP", "DELTA")
+"""What setup.py makes extras of."""
+OF_USERS = ("admin", "fsspec", "spark", "testing", "hdfs", "gcs", "azure", "sftp", "delta")
 """Extras that tierfs itself imports; the others are for developers."""
 
 
@@ -29,7 +31,17 @@ def declared() -> dict[str, list[Requirement]]:
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
             name = node.targets[0].id
-            if name in ("INSTALL_REQUIRES", "FSSPEC", "ADMIN", "HDFS", "GCS", "AZURE", "SFTP", "EXTRAS_REQUIRE"):
+            if name in (
+                "INSTALL_REQUIRES",
+                "FSSPEC",
+                "ADMIN",
+                "HDFS",
+                "GCS",
+                "AZURE",
+                "SFTP",
+                "DELTA",
+                "EXTRAS_REQUIRE",
+            ):
                 names[name] = eval(compile(ast.Expression(node.value), "setup.py", "eval"), {}, dict(names))
     lists: dict[str, list[str]] = {"": names["INSTALL_REQUIRES"], **names["EXTRAS_REQUIRE"]}  # type: ignore[dict-item]
     return {extra: [Requirement(line) for line in lines] for extra, lines in lists.items()}

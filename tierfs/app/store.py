@@ -272,11 +272,14 @@ class Store:
                 return text, ""
         return place.name, place.above
 
-    def names_of(self, text: str) -> list[str]:
-        """Return the names that a typed path stands for: all that match it if it is a pattern, and no name itself.
+    def names_of(self, *texts: str) -> list[str]:
+        """Return the names that typed paths stand for: all that match one if it is a pattern, and no name itself.
 
-        Raises NotFound where nothing matches, and what `segment_of_path` raises.
+        Raises NotFound where nothing matches one, and what `segment_of_path` raises.
         """
+        return [name for text in texts for name in self._names_of(text)]
+
+    def _names_of(self, text: str) -> list[str]:
         name, above = self._name_of(text)
         if not is_pattern(name.removeprefix(above)):
             return [name]

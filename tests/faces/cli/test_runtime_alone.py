@@ -29,7 +29,7 @@ EXTRAS = {
     "tierfs.engine.chunkstore.places": "fsspec asyncssh azure aiohttp requests hdfs_native",
     "tierfs.faces.fsspec": "fsspec",
     "tierfs.pipeline.reader": "numpy pyarrow",
-    "tierfs.pipeline.spark": "pyspark py4j pyarrow numpy",
+    "tierfs.pipeline.spark": "pyspark py4j pyarrow numpy deltalake",
     "tierfs.engine.testing": "pytest",
     "pyspark_tierfs": "pyspark",
 }

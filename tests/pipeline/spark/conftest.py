@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import SparkContext
@@ -20,6 +21,10 @@ from tests.mount.conftest import mount, store
 from tests.pipeline.spark import warm_python
 from tests.servers.process import ServerError
 from tests.servers.spark_cluster import ROOT, SparkCluster
+
+if TYPE_CHECKING:
+    from tests.pipeline.spark.tables import Lake
+    from tierfs.app.store import Store
 
 __all__ = ["cluster_spark", "kept_jvm", "mount", "spark", "spark_cluster", "store"]
 
@@ -130,6 +135,25 @@ def cluster_spark(
     settings = SETTINGS | ON_A_CLUSTER
     with kept_jvm.session(spark_cluster.master, tmp_path_factory.mktemp("spark"), settings) as session:
         yield session
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Store]:
+    """An empty store, without a mount."""
+    from tierfs.app.setup.create import init_store
+    from tierfs.app.store import open_store
+
+    init_store(tmp_path / "store")
+    with open_store(tmp_path / "store") as made:
+        yield made
+
+
+@pytest.fixture(params=["iceberg", "parquet", "delta"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, opened: Store, tmp_path: Path) -> Lake:
+    """Tables of each format. What writes them takes a second to import, and only these tests need it."""
+    from tests.pipeline.spark.tables import Lake
+
+    return Lake.of(spark, opened, tmp_path / "lake", request.param)
 
 
 def require_java() -> None:

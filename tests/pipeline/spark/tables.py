@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
+import pyarrow
 import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
@@ -47,12 +48,26 @@ class Lake:
     spark: SparkSession
     store: Store
     directory: Path
-    is_iceberg: bool
+    format: str
+    """`iceberg`, `parquet` or `delta`."""
+
+    @classmethod
+    def of(cls, spark: SparkSession, store: Store, directory: Path, kind: str) -> Self:
+        """A lake, or the end of the test where the library of its format is missing."""
+        if kind == "iceberg":
+            with_iceberg(spark, directory)
+        elif kind == "delta":
+            pytest.importorskip("deltalake", reason="the package deltalake is not there: make test-deps")
+        return cls(spark, store, directory, kind)
 
     def table(self, name: str) -> FollowedTable:
-        if self.is_iceberg:
+        if self.format == "iceberg":
             return IcebergTable(self.spark, f"lake.logs.{name}")
-        return ParquetTable(self.spark, str(self.directory / name))
+        if self.format == "parquet":
+            return ParquetTable(self.spark, str(self.directory / name))
+        from tierfs.pipeline.spark.tables.delta_table import DeltaTable
+
+        return DeltaTable(self.spark, str(self.directory / name))
 
     def follower(
         self, name: str, what: TableWanted, step: OnStep = lambda _: None, *, search_s: float = 0.0
@@ -73,9 +88,13 @@ class Lake:
         return self.table(name).head().offset
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows as PyIceberg reads them, or DuckDB those of a directory."""
-        if self.is_iceberg:
-            rows: list[dict[str, Any]] = self.pyiceberg(name).scan().to_arrow().to_pylist()
+        """The rows as PyIceberg reads them, or deltalake, or DuckDB those of a directory."""
+        rows: list[dict[str, Any]]
+        if self.format == "iceberg":
+            rows = self.pyiceberg(name).scan().to_arrow().to_pylist()
+            return rows
+        if self.format == "delta":
+            rows = pyarrow.table(self.deltalake(name).to_pyarrow_table()).to_pylist()
             return rows
         files = f"{self.directory}/{name}/**/rows-*.parquet"
         if not list(self.directory.glob(f"{name}/**/rows-*.parquet")):
@@ -83,13 +102,21 @@ class Lake:
         found = duckdb.read_parquet(files, hive_partitioning=True, union_by_name=True)
         return list(found.to_arrow_table().to_pylist())
 
+    def deltalake(self, name: str) -> Any:
+        import deltalake
+
+        return deltalake.DeltaTable(self.directory / name)
+
     def pyiceberg(self, name: str) -> StaticTable:
         metadata = self.directory / "logs" / name / "metadata"
         version = (metadata / "version-hint.text").read_text().strip()
         return StaticTable.from_metadata(str(metadata / f"v{version}.metadata.json"))
 
     def files(self, name: str) -> list[str]:
-        """The files of the newest snapshot, for readers that know no Iceberg."""
+        """The files of the newest version, for readers that know no format of tables."""
+        if self.format == "delta":
+            paths: list[str] = self.deltalake(name).file_uris()
+            return paths
         tasks = self.pyiceberg(name).scan().plan_files()
         return [task.file.file_path.removeprefix("file:") for task in tasks]
 

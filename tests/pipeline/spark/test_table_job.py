@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,10 +13,9 @@ from tests.engine.ledger.message_entries import batch, in_batch
 from tests.engine.ledger.rocketmq import message
 from tests.mount.conftest import append
 from tests.pipeline.spark.reading import make_cold
-from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, objects, with_iceberg
+from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, objects
 from tests.pipeline.spark.written import read
 from tierfs.app import store as app
-from tierfs.app.setup.create import init_store
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.engine.segments.ledgers import make
 from tierfs.pipeline.spark.jobs.table import TableRows, TableWanted
@@ -29,21 +27,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 LINES = TableWanted(("logs",))
 OBJECTS = TableWanted(("logs",), TableRows.JSON, schema="n long, at timestamp", partition_by=parse_fields(["day(at)"]))
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store")
-    with app.open_store(tmp_path / "store") as store:
-        yield store
-
-
-@pytest.fixture(params=["iceberg", "parquet"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, opened: app.Store, tmp_path: Path) -> Lake:
-    directory = tmp_path / "lake"
-    if request.param == "iceberg":
-        with_iceberg(spark, directory)
-    return Lake(spark, opened, directory, request.param == "iceberg")
 
 
 def numbers(first: int, count: int, day: int = 1) -> bytes:
@@ -63,7 +46,7 @@ def test_each_line_is_a_row_once_and_all_readers_agree(lake: Lake, spark: SparkS
     truth = lines_up_to(lake.store, lake.offset("web"), ["logs/web", "logs/app", "logs/new"])
     assert len(truth) == 6
     assert lines_of(lake.rows("web")) == truth
-    if lake.is_iceberg:
+    if lake.format != "parquet":
         by_spark = spark.read.parquet(*lake.files("web"))
         by_duckdb = duckdb.read_parquet(lake.files("web")).to_arrow_table().to_pylist()
         assert lines_of(by_duckdb) == truth
@@ -116,7 +99,7 @@ def test_a_kill_while_files_are_moved(
     spark: SparkSession, opened: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of a directory are moved one by one: a killed run leaves some, and the next one moves them."""
-    lake = Lake(spark, opened, tmp_path / "lake", is_iceberg=False)
+    lake = Lake.of(spark, opened, tmp_path / "lake", "parquet")
     for name in "abc":
         append(opened, f"logs/{name}", numbers(0, 2, day=ord(name) - 96), seal=False)
     left = 0
@@ -183,6 +166,7 @@ def test_fields_that_are_new_become_columns(lake: Lake) -> None:
     assert [row["line"] for row in lake.rows("objects_bad")] == ['{"n": "text"}']
 
 
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
 def test_a_table_keeps_its_recipe_and_notices_lost_bytes(lake: Lake, expected_warnings: list[str]) -> None:
     append(lake.store, "logs/web", b"one\n" * 10, seal=False)
     lake.follow("web", LINES)
@@ -200,6 +184,7 @@ def test_a_table_keeps_its_recipe_and_notices_lost_bytes(lake: Lake, expected_wa
     assert len(lake.rows("web")) == 15
 
 
+@pytest.mark.parametrize("lake", ["parquet"], indirect=True)
 def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
     wanted = TableWanted(("topic",), TableRows.MESSAGES, partition_by=parse_fields(["ledger_id"]))
     with lake.store.metadata.write() as txn:
@@ -216,6 +201,7 @@ def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
     assert {row["segment"] for row in rows} == {name}
 
 
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 def test_messages_of_rocketmq_are_rows_once(lake: Lake) -> None:
     wanted = TableWanted(("mq/*/commitlog",), TableRows.ROCKETMQ)
     name, data = "mq/orders/commitlog", b""

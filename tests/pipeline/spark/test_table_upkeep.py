@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.mount.conftest import append
-from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, with_iceberg
+from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to
 from tests.pipeline.spark.test_table_job import LINES, OBJECTS, numbers
 from tests.verbs import delete
 from tierfs.app import store as app
-from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import empty_trash, move, restore
 from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.pipeline.spark.jobs.live_segments import live_segments
@@ -27,21 +26,6 @@ from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 DROPPED = TableWanted(("logs",), drops=True)
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[app.Store]:
-    init_store(tmp_path / "store")
-    with app.open_store(tmp_path / "store") as store:
-        yield store
-
-
-@pytest.fixture(params=["iceberg", "parquet"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, opened: app.Store, tmp_path: Path) -> Lake:
-    directory = tmp_path / "lake"
-    if request.param == "iceberg":
-        with_iceberg(spark, directory)
-    return Lake(spark, opened, directory, request.param == "iceberg")
 
 
 def killed_at_each_step(run: Callable[[Callable[[str], None]], object]) -> list[str]:
@@ -94,6 +78,7 @@ def test_rows_go_with_their_bytes(lake: Lake) -> None:
     assert len(lake.rows("web")) == len(rows)
 
 
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_bad_lines_go_too_and_a_run_that_goes_on_notices(lake: Lake) -> None:
     wanted = TableWanted(("logs",), TableRows.JSON, schema="n long", drops=True)
     append(lake.store, "logs/a", numbers(0, 2) + b"bad\n", seal=True)
@@ -111,6 +96,7 @@ def test_bad_lines_go_too_and_a_run_that_goes_on_notices(lake: Lake) -> None:
     assert lake.offset("objects") == lake.offset("objects_bad")
 
 
+@pytest.mark.parametrize("lake", ["parquet"], indirect=True)
 @pytest.mark.parametrize("files", [1, 2], ids=["parts", "whole"])
 def test_rows_that_another_run_adds_meanwhile_never_go(lake: Lake, files: int) -> None:
     """Their segments are younger than what is known of the store: the offset, which has moved, shows it."""
@@ -132,6 +118,7 @@ def test_rows_that_another_run_adds_meanwhile_never_go(lake: Lake, files: int) -
     assert len(before) == 1 + files
 
 
+@pytest.mark.parametrize("lake", ["parquet"], indirect=True)
 def test_rows_whose_bytes_are_unknown_never_go(lake: Lake) -> None:
     append(lake.store, "logs/web", b"one\n", seal=False)
     lake.follow("web", LINES)
@@ -165,7 +152,7 @@ def test_small_files_become_one_of_each_partition(lake: Lake) -> None:
     append(lake.store, "logs/a", numbers(3, 1), seal=False)
     assert [done.rows for done in lake.follow("objects", OBJECTS)] == [1]
     written = {path for path in (lake.directory).rglob("*.parquet") if not path.name.startswith(".")}
-    if not lake.is_iceberg:
+    if lake.format == "parquet":
         assert len(written) == 3
         return
     with lake.follower("objects", OBJECTS) as follower:
@@ -177,8 +164,7 @@ def test_small_files_become_one_of_each_partition(lake: Lake) -> None:
 
 
 def test_expired_versions_keep_the_last_offset(spark: SparkSession, opened: app.Store, tmp_path: Path) -> None:
-    with_iceberg(spark, tmp_path / "lake")
-    lake = Lake(spark, opened, tmp_path / "lake", is_iceberg=True)
+    lake = Lake.of(spark, opened, tmp_path / "lake", "iceberg")
     for text in (b"one\n", b"two\n", b"three\n"):
         append(opened, "logs/web", text, seal=False)
         lake.follow("web", LINES)
@@ -221,8 +207,7 @@ class Renaming(IcebergTable):
 
 
 def test_files_are_read_by_names_that_had_one_meaning(spark: SparkSession, opened: app.Store, tmp_path: Path) -> None:
-    with_iceberg(spark, tmp_path / "lake")
-    lake = Lake(spark, opened, tmp_path / "lake", is_iceberg=True)
+    lake = Lake.of(spark, opened, tmp_path / "lake", "iceberg")
     append(opened, "logs/web", b"one\n", seal=False)
     lake.follow("web", LINES)
     table = Renaming(spark, "lake.logs.web")
@@ -235,8 +220,7 @@ def test_a_round_that_was_killed_after_its_commit_keeps_its_files(
     spark: SparkSession, opened: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mark of its files is still there: the next run looks in the snapshots. Files that none has go."""
-    with_iceberg(spark, tmp_path / "lake")
-    lake = Lake(spark, opened, tmp_path / "lake", is_iceberg=True)
+    lake = Lake.of(spark, opened, tmp_path / "lake", "iceberg")
     data = tmp_path / "lake/logs/web/data"
 
     def killed(step: str) -> None:

@@ -8,26 +8,19 @@ import click
 
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.paths import paths_argument
 from tierfs.faces.cli.session import Session
-from tierfs.pipeline.commands.job import Job, job_options
+from tierfs.pipeline.commands.job import Job, job_options, rows_options
 
 
 @command("export")
-@paths_argument(metavar="PATHS...")
-@click.option(
-    "--to", "target", required=True, metavar="DIR", help="Target directory, or a URL that Spark can write to."
-)
-@click.option(
-    "--type",
-    "row_type",
-    type=click.Choice(("lines", "bytes", "entries", "messages")),
-    default="lines",
-    show_default=True,
-    help="Content of a row.",
+@rows_options(
+    ("lines", "bytes", "entries", "messages"),
+    "DIR",
+    "Target directory, or a URL that Spark can write to.",
+    "COL,COL",
+    "Columns to partition by, as directories.",
 )
 @click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
-@click.option("--partition-by", metavar="COL,COL", default="", help="Columns to partition by, as directories.")
 @click.option(
     "--compression",
     type=click.Choice(("zstd", "snappy", "gzip", "lz4", "none")),
@@ -46,7 +39,7 @@ def export(
     target: str,
     row_type: str,
     unbatch: bool,
-    partition_by: str,
+    partition_by: Sequence[str],
     compression: str,
     if_there: str | None,
     run: str,
@@ -65,9 +58,10 @@ def export(
         from tierfs.pipeline.spark.jobs.export import export as write
         from tierfs.pipeline.spark.row_types import RowType
 
-        columns = tuple(name for name in partition_by.split(",") if name)
-        how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify, run)
-        names = [name for path in paths for name in store.names_of(path)]
+        how = Exporting(
+            RowType(row_type), unbatch, tuple(partition_by), compression, IfThere(if_there or "error"), verify, run
+        )
+        names = store.names_of(*paths)
         _, total_bytes = wanted_segments(store.metadata, names)
         result = write(spark, str(store.path), names, target, how, show=show, total_bytes=total_bytes)
     row = result.as_json()["rows"][0]

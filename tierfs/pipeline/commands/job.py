@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,7 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, doing
 from tierfs.base.system import extras
 from tierfs.base.words.errors import InvalidRequest
+from tierfs.faces.cli.paths import paths_argument
 from tierfs.faces.cli.place_options import added
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import NORMAL, Session
@@ -22,6 +23,8 @@ from tierfs.faces.cli.session import NORMAL, Session
 if TYPE_CHECKING:
     from tierfs.pipeline.spark.jobs.result import Result
     from tierfs.pipeline.spark.jobs.session import JobSession
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
@@ -97,3 +100,32 @@ def check_output(file: Path | None, more: Sequence[str] = ()) -> None:
     require_suffix(file, more)
     if not file.absolute().parent.is_dir():
         raise InvalidRequest(f"the directory of {file} does not exist", remedy=f"create it: mkdir -p {file.parent}")
+
+
+class Texts(click.ParamType[tuple[str, ...]]):
+    """Texts with commas between them."""
+
+    name = "texts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the texts without blanks around them; none for nothing."""
+        return value if isinstance(value, tuple) else tuple(text for each in value.split(",") if (text := each.strip()))
+
+
+def rows_options(
+    types: Sequence[str], target: str, target_help: str, partition: str, partition_help: str
+) -> Callable[[F], F]:
+    """Add PATHS, --to, --type and --partition-by; the first of `types` is the default."""
+    return added(
+        paths_argument(metavar="PATHS..."),
+        click.option("--to", "target", required=True, metavar=target, help=target_help),
+        click.option(
+            "--type",
+            "row_type",
+            type=click.Choice(tuple(types)),
+            default=types[0],
+            show_default=True,
+            help="Content of a row.",
+        ),
+        click.option("--partition-by", type=Texts(), metavar=partition, default="", help=partition_help),
+    )

@@ -35,7 +35,7 @@ def scrub(session: Session, paths: Sequence[str], job: Job) -> None:
     with job.running(session, "scrub") as (spark, store, show):
         from tierfs.pipeline.spark.jobs.scrub import scrub as run
 
-        names = [name for path in paths for name in store.names_of(path)]
+        names = store.names_of(*paths)
         result = run(spark, store, names, show=show)
     sums = result.summary
     job.finish(session, result, _scrubbed(sums))

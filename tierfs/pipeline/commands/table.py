@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.base.system import extras
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.parameter_types import Duration, Size
-from tierfs.faces.cli.paths import paths_argument
 from tierfs.faces.cli.session import Session
-from tierfs.pipeline.commands.job import Job, job_options
+from tierfs.pipeline.commands.job import Job, job_options, rows_options
 
 if TYPE_CHECKING:
     from tierfs.pipeline.spark.jobs.session import JobSession
@@ -31,25 +32,42 @@ _NOTHING_KEPT = {"compacted": 0, "into": 0, "expired": 0}
 _MANY_FILES = 16
 
 
+class TableFormat(StrEnum):
+    """What a table is made of."""
+
+    ICEBERG = "iceberg"
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+def format_of(kind: str | None, target: str) -> TableFormat:
+    """Return the format of a table. Raises InvalidRequest for a format that has no such names, and MissingPackage."""
+    if "/" not in target:
+        if kind is not None:
+            raise InvalidRequest("--format is for a table in a directory", remedy="write --to DIR, with a /")
+        return TableFormat.ICEBERG
+    if kind == TableFormat.DELTA:
+        extras.require("a table of Delta", "delta", "deltalake")
+    return TableFormat(kind or TableFormat.PARQUET)
+
+
 @command("table")
-@paths_argument(metavar="PATHS...")
-@click.option(
-    "--to", "target", required=True, metavar="TABLE", help="CATALOG.NAMESPACE.TABLE of Iceberg, or a directory or URL."
+@rows_options(
+    ("lines", "json", "messages", "entries", "rocketmq"),
+    "TABLE",
+    "CATALOG.NAMESPACE.TABLE of Iceberg, or a directory or URL.",
+    "FIELD,FIELD",
+    "Columns, or day(COL), hour(COL), month(COL), year(COL).",
 )
 @click.option(
-    "--type",
-    "row_type",
-    type=click.Choice(("lines", "json", "messages", "entries", "rocketmq")),
-    default="lines",
-    show_default=True,
-    help="Content of a row.",
+    "--format",
+    "kind",
+    type=click.Choice(("parquet", "delta")),
+    help="Format of a table in a directory or URL  [default: parquet].",
 )
 @click.option("--schema", metavar="DDL", help="With --type json: columns  [default: as in the first round].")
 @click.option("--evolve", is_flag=True, help="With --type json: add columns for new fields.")
 @click.option("--column", "columns", metavar="NAME=SQL", multiple=True, help="Add a column; repeatable.")
-@click.option(
-    "--partition-by", metavar="FIELD,FIELD", default="", help="Columns, or day(COL), hour(COL), month(COL), year(COL)."
-)
 @click.option("--recursive", is_flag=True, help="Follow all segments below PATHs.")
 @click.option("--every", "every_s", type=Duration(), metavar="TIME", help="Do not end: look for new bytes so often.")
 @click.option("--round-bytes", type=Size(), metavar="SIZE", help="Commit after so many bytes  [default: all].")
@@ -72,10 +90,11 @@ def table(
     paths: Sequence[str],
     target: str,
     row_type: str,
+    kind: str | None,
     schema: str | None,
     evolve: bool,
     columns: Sequence[str],
-    partition_by: str,
+    partition_by: Sequence[str],
     recursive: bool,
     every_s: float | None,
     round_bytes: int | None,
@@ -88,35 +107,36 @@ def table(
 ) -> None:
     """Add the rows of segments to a table, each once, from where the table ends.
 
-    Segments in PATHs become rows of an Iceberg table, or of Parquet files in a directory. The table has the offset up
-    to which it has the rows, so run the same command again at any time, also after a kill. With --every it continues.
+    Segments in PATHs become rows of an Iceberg or Delta table, or of Parquet files in a directory. The table has the
+    offset up to which it has the rows, so run the same command again at any time, also after a kill. With --every it
+    continues.
 
     With --type json, each line is a row. Other lines are in a second table, TABLE_bad, with the reason.
     """
     if row_type != "json" and (schema is not None or evolve):
         raise click.UsageError("--schema and --evolve need --type json")
+    form = format_of(kind, target)
     job = replace(job, settings=[*_catalog(target, warehouse), *job.settings])
     with job.running(session, "table") as (spark, store, show):
         from tierfs.pipeline.spark.jobs.table import TableJob, TableRows, TableWanted
         from tierfs.pipeline.spark.tables.partition_fields import parse_fields
 
-        names = tuple(name for path in paths for name in store.names_of(path))
         what = TableWanted(
-            names,
+            tuple(store.names_of(*paths)),
             TableRows(row_type),
             schema,
             evolve,
             tuple(_column(text) for text in columns),
-            parse_fields(partition_by.split(",")),
+            parse_fields(partition_by),
             recursive,
             round_bytes,
             skip_lost,
             dropped == "delete",
         )
-        bad = _open(spark, target.rstrip("/") + _BAD) if row_type == "json" else None
-        with TableJob(spark, store, what, _open(spark, target), bad, show=show) as follower:
-            sums = _run(session, follower, every_s, partial(_keep_up, follower, compact, expire_s))
-    session.result({"table": target, **sums}, f"{target}: {_told(sums)}")
+        bad = _open(spark, form, target.rstrip("/") + _BAD) if row_type == "json" else None
+        with TableJob(spark, store, what, _open(spark, form, target), bad, show=show) as follower:
+            sums = _run(session, follower, form, every_s, partial(_keep_up, follower, compact, expire_s))
+    session.result({"table": target, **sums}, f"{target}: {_told(sums, form)}")
 
 
 def _keep_up(follower: TableJob, compact: bool, expire_s: float | None, least: int) -> dict[str, int]:
@@ -127,7 +147,11 @@ def _keep_up(follower: TableJob, compact: bool, expire_s: float | None, least: i
 
 
 def _run(
-    session: Session, follower: TableJob, every_s: float | None, keep_up: Callable[[int], dict[str, int]]
+    session: Session,
+    follower: TableJob,
+    form: TableFormat,
+    every_s: float | None,
+    keep_up: Callable[[int], dict[str, int]],
 ) -> dict[str, int]:
     """Run rounds until nothing is left, or for ever; return their sums."""
     if every_s is None:
@@ -143,7 +167,7 @@ def _run(
                 is_due = (new_files := new_files + done.files) >= _MANY_FILES
                 new_files = 0 if is_due else new_files
                 kept = keep_up(_MANY_FILES) if is_due else {}
-                session.result(_numbers(done) | kept, _told(_numbers(done) | _NOTHING_KEPT | kept))
+                session.result(_numbers(done) | kept, _told(_numbers(done) | _NOTHING_KEPT | kept, form))
         elif every_s is None:
             return sums | keep_up(2)
         else:
@@ -154,12 +178,13 @@ def _numbers(done: RoundSums) -> dict[str, int]:
     return {"rounds": 1} | {name: getattr(done, name) for name in _COUNTS[1:]}
 
 
-def _told(sums: Mapping[str, Any]) -> str:
+def _told(sums: Mapping[str, Any], form: TableFormat) -> str:
     more = [f"deleted {output.count(sums['dropped'], 'row')} of dropped bytes"] if sums["dropped"] else []
     if sums["compacted"]:
         more.append(f"compacted {output.count(sums['compacted'], 'file')} into {sums['into']}")
     if sums["expired"]:
-        more.append(f"expired {output.count(sums['expired'], 'version')}")
+        noun = "file" if form is TableFormat.DELTA else "version"
+        more.append(f"expired {output.count(sums['expired'], noun)}")
     return ", ".join([_added(sums), *more])
 
 
@@ -171,11 +196,15 @@ def _added(sums: Mapping[str, Any]) -> str:
     return f"added {output.count(sums['rows'], 'row')} of {output.size(sums['bytes'])}{bad}{rounds}"
 
 
-def _open(spark: JobSession, target: str) -> FollowedTable:
-    if "/" in target:
+def _open(spark: JobSession, form: TableFormat, target: str) -> FollowedTable:
+    if form is TableFormat.PARQUET:
         from tierfs.pipeline.spark.tables.parquet_table import ParquetTable
 
         return ParquetTable(spark, target)
+    if form is TableFormat.DELTA:
+        from tierfs.pipeline.spark.tables.delta_table import DeltaTable
+
+        return DeltaTable(spark, target)
     from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
 
     return IcebergTable(spark, target)

@@ -42,7 +42,7 @@ def thaw(session: Session, paths: tuple[str, ...], days: int, speed: str, wait: 
     from tierfs.engine.chunkstore.protocol import ThawSpeed
 
     with session.open_store(looks=True) as store, progress_line(session) as show:
-        names = [name for path in paths for name in store.names_of(path)]
+        names = store.names_of(*paths)
         thawing = Thawing(store, names, show)
         done = thawing.look(days=days, speed=ThawSpeed(speed))
         if wait:

@@ -34,7 +34,7 @@ def warmup(session: Session, paths: tuple[str, ...], wait: bool) -> None:
             done_bytes = progress.done_bytes
             show(progress)
 
-        names = [name for path in paths for name in store.names_of(path)]
+        names = store.names_of(*paths)
         if wait:
             from tierfs.app.thaw import Thawing
 

@@ -114,11 +114,14 @@ def bad_rows(lines: DataFrame, schema: StructType) -> DataFrame:
     return lines.where(is_bad()).select("segment", "offset", value.alias("line"), reason.alias("reason"), *births)
 
 
-def widened(old: StructType, new: StructType) -> StructType:
-    """Return the old columns, wider where new values need it and a table can be, and those that are new behind them."""
+def widened(old: StructType, new: StructType, *, types: bool = True) -> StructType:
+    """Return the old columns, wider where new values need it and a table can be, and those that are new behind them.
+
+    `types`: whether a column may have a wider type, and not only more fields.
+    """
     columns = {each.name.lower(): each for each in new.fields}
     kept = [
-        StructField(each.name, _wider(each.dataType, columns[each.name.lower()].dataType))
+        StructField(each.name, _wider(each.dataType, columns[each.name.lower()].dataType, types))
         if each.name.lower() in columns
         else each
         for each in old.fields
@@ -127,14 +130,16 @@ def widened(old: StructType, new: StructType) -> StructType:
     return StructType([*kept, *(each for each in new.fields if each.name.lower() not in known)])
 
 
-def _wider(old: DataType, new: DataType) -> DataType:
+def _wider(old: DataType, new: DataType, types: bool) -> DataType:
     """Return the type of both, if Iceberg can make one of the other; else the old one, and such lines are bad."""
     if isinstance(old, StructType) and isinstance(new, StructType):
-        return widened(old, new)
+        return widened(old, new, types=types)
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return ArrayType(_wider(old.elementType, new.elementType))
+        return ArrayType(_wider(old.elementType, new.elementType, types))
     if isinstance(old, MapType) and isinstance(new, MapType):
-        return MapType(old.keyType, _wider(old.valueType, new.valueType))
+        return MapType(old.keyType, _wider(old.valueType, new.valueType, types))
+    if not types:
+        return old
     if isinstance(old, _WHOLE) and isinstance(new, LongType):
         return new
     if isinstance(old, FloatType) and isinstance(new, DoubleType):

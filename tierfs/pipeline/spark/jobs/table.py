@@ -263,7 +263,7 @@ class TableJob:
             self._table.create(plain, self._recipe)
             self._hold()
             return self._table.head()
-        if self._what.evolves and (wider := json_rows.widened(head.schema, plain)) != head.schema:
+        if self._what.evolves and (wider := self._widened(head.schema, plain)) != head.schema:
             self._step("widen")
             self._table.widen(wider)
             return self._table.head()
@@ -327,7 +327,10 @@ class TableJob:
         self._step("infer")
         with explained():
             inferred = json_rows.inferred(self._spark, lines)
-        return inferred if given is None else json_rows.widened(given, inferred)
+        return inferred if given is None else self._widened(given, inferred)
+
+    def _widened(self, old: StructType, new: StructType) -> StructType:
+        return json_rows.widened(old, new, types=self._table.widens)
 
     def _rows(self, lines: DataFrame, schema: StructType, seen: Observation) -> DataFrame:
         """Return the rows of the table, which are counted as they are written, and the bad lines among them."""

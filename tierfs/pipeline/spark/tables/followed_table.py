@@ -131,6 +131,8 @@ class FollowedTable(Protocol):
     name: str
     keeps_fields: bool
     """Whether columns that it is partitioned by are in its files too."""
+    widens: bool
+    """Whether the type of a column can become wider."""
 
     @property
     def location(self) -> str:
@@ -146,7 +148,7 @@ class FollowedTable(Protocol):
         ...
 
     def widen(self, schema: StructType) -> None:
-        """Add the columns that are new, and widen types. Idempotent."""
+        """Add the columns that are new, and widen types if it does so. Idempotent."""
         ...
 
     def staging(self) -> str:
@@ -172,7 +174,10 @@ class FollowedTable(Protocol):
         ...
 
     def expire(self, before_ms: int) -> int:
-        """Forget versions of the table from before a time, and their files; return their number. The offset stays."""
+        """Forget versions of the table from before a time, and their files; the offset stays.
+
+        Return the number of versions, or of files in a format that has no end of versions.
+        """
         ...
 
     def held(self) -> AbstractContextManager[None]:

@@ -9,7 +9,6 @@ that no rows came since a snapshot; Iceberg records it as an append.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -33,7 +32,8 @@ from tierfs.pipeline.spark.tables.followed_table import (
 )
 from tierfs.pipeline.spark.tables.partition_fields import PartitionField
 from tierfs.pipeline.spark.tables.run_lock import local_path, only_run
-from tierfs.pipeline.spark.tables.table_files import ABANDONED_MS, HadoopFiles
+from tierfs.pipeline.spark.tables.staged_rounds import StagedRounds, name_of
+from tierfs.pipeline.spark.tables.table_files import HadoopFiles
 
 _OFFSETS, _RECIPE, _STAGED = "tierfs.offsets", "tierfs.recipe", "tierfs.staged"
 _MAPPING = "schema.name-mapping.default"
@@ -49,9 +49,6 @@ _PROPERTIES = {
 # Rows that others commit during a round make the commit start again; more of them than this is no coincidence.
 _ATTEMPTS = 20
 
-# Of directories of a round's files; and that of their marks, which are there until the round is committed.
-_DIRECTORY, _MARKS = "data/tierfs-", "data/_tierfs"
-
 # Of the runtime, whose jar has the library: the one for Spark 4.1 serves all later ones.
 _OF_SPARK_4_0, _NEWEST = "4.0_2.13:1.11.0", "4.1_2.13:1.12.0"
 
@@ -65,6 +62,7 @@ class IcebergTable:
     """One table in a catalog that Spark's configuration defines: `spark.sql.catalog.NAME.…`."""
 
     keeps_fields = True
+    widens = True
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         """Raises InvalidRequest for a name without a catalog, and NotFound without Iceberg's library."""
@@ -148,10 +146,8 @@ class IcebergTable:
 
     def staging(self) -> str:
         """Return a directory among the table's data: files that no snapshot has are not in the table."""
-        name = uuid.uuid4().hex
         with _explained(self.name):
-            self._files().write(f"{self.location}/{_MARKS}/{name}", {})
-            return f"{self.location}/{_DIRECTORY}{name}"
+            return self._rounds().new()
 
     def commit(self, head: TableHead, written: RoundFiles) -> None:
         """Add the files to the current snapshot if the newest offset is still that of `head`, else raise Conflict."""
@@ -183,7 +179,7 @@ class IcebergTable:
 
     def _commit(self, head: TableHead, written: RoundFiles, make: Callable[[], Any]) -> None:
         """Commit a change with the files, at the offset of `head`; then forget that they were staged."""
-        staged = written.directory.rpartition(_DIRECTORY)[2]
+        staged = name_of(written.directory)
         with _explained(self.name):
             added = [self._data_file(file) for file in written.files]
             for _ in range(_ATTEMPTS):
@@ -194,8 +190,7 @@ class IcebergTable:
                     change = change.addFile(file)
                 try:
                     change.commit()
-                    if staged:
-                        self._files().remove(f"{self.location}/{_MARKS}/{staged}")
+                    self._rounds().committed(written.directory)
                     return
                 except Py4JJavaError as exc:
                     if _kind(exc) not in ("ValidationException", "CommitFailedException"):
@@ -260,21 +255,15 @@ class IcebergTable:
         with only_run(location or None, self.name):
             if location:
                 with _explained(self.name):
-                    self._sweep(alone=local_path(location) is not None)
+                    self._rounds().sweep(alone=local_path(location) is not None, committed=self._staged)
             yield
 
-    def _sweep(self, *, alone: bool) -> None:
-        """Remove staged files that no snapshot has. `alone`: no run can be writing them now."""
-        files, marks = self._files(), f"{self.location}/{_MARKS}"
-        names = [name for name in files.names(marks) if alone or files.age_ms(f"{marks}/{name}") > ABANDONED_MS]
-        committed = {each.summary().get(_STAGED) for each in self._table.snapshots()} if names else set()
-        for name in names:
-            if name not in committed:
-                files.remove(f"{self.location}/{_DIRECTORY}{name}")
-            files.remove(f"{marks}/{name}")
+    def _staged(self) -> set[str | None]:
+        """Return the names of staged directories in all snapshots."""
+        return {each.summary().get(_STAGED) for each in self._table.snapshots()}
 
-    def _files(self) -> HadoopFiles:
-        return HadoopFiles(self._spark, self.location)
+    def _rounds(self) -> StagedRounds:
+        return StagedRounds(HadoopFiles(self._spark, self.location), f"{self.location}/data")
 
     def _require_one_meaning(self) -> None:
         """Raise InvalidRequest if a name of a column was another's before: files are read by names."""

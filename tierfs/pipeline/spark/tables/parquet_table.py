@@ -43,6 +43,7 @@ class ParquetTable:
     """One directory or URL that Spark writes to."""
 
     keeps_fields = False
+    widens = True
 
     def __init__(self, spark: SparkSession, target: str) -> None:
         """Raises the error of Spark for a target that it cannot reach."""
