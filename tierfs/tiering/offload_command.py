@@ -237,24 +237,27 @@ class Upload:
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []
         with self._metadata.read() as txn:
-            cache = PolicyCache()
+            cache, sums = PolicyCache(), txn.sums
+            has_suspects = sums is None or sums.suspect_local_bytes > 0
             for name, segment_id in segments:
                 try:
                     segment = directories.segment(txn, segment_id)
                     if segment is not None and not _is_open_ledger(segment):
-                        actions += self._plan_one(txn, cache, name, segment)
+                        actions += self._plan_one(txn, cache, name, segment, has_suspects=has_suspects)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc
         return actions
 
     def _plan_one(
-        self, txn: ReadTransaction, cache: PolicyCache, name: str, segment: SegmentRecord
+        self, txn: ReadTransaction, cache: PolicyCache, name: str, segment: SegmentRecord, *, has_suspects: bool
     ) -> list[OffloadAction]:
         end = None if self._ends is None else self._ends.get(segment.id, 0)
         planned: list[OffloadAction] = []
         try:
-            planned += objects_to_make(txn, segment, cache.of(txn, segment).values, end)
-            self._refuse_suspect(txn, name, segment)
+            if segment.local.count or segment.kind is SegmentKind.LEDGER:  # of a ledger without bytes its record is
+                planned += objects_to_make(txn, segment, cache.of(txn, segment).values, end)
+            if has_suspects:
+                self._refuse_suspect(txn, name, segment)
         except DataLoss as exc:  # what was planned of it before is uploaded
             self._error = self._error or exc
         if self._first_round:
@@ -272,8 +275,6 @@ class Upload:
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
         """Record an error for damaged chunks without a cold copy: they are not uploaded, so the command must fail."""
-        if txn.sums is not None and not txn.sums.suspect_local_bytes:
-            return
         suspect = [chunk for chunk in sealed_local_chunks(txn, segment) if chunk.state is ChunkState.SUSPECT]
         cold = cold_copies(
             suspect,
