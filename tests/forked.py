@@ -273,6 +273,7 @@ def _become(request: tuple[str, list[str], dict[str, str], str], streams: Sequen
     os.environ.clear()
     os.environ.update(env)
     os.chdir(directory)
+    sys.path[1:1] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     return module, words
 
 

@@ -21,10 +21,11 @@ def test_every_example_of_python_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     site.mkdir()
     monkeypatch.syspath_prepend(site)
     install = f"{sys.executable} -m pip install -q --no-deps --no-build-isolation --no-index --target {site} ./demo"
-    # Not the test's own `tierfs`: it is forked from a process that looks for packages elsewhere.
-    replace = {"/srv/": f"{tmp_path}/", "pip install ./demo": install, "tierfs --store": "command tierfs --store"}
+    replace = {"/srv/": f"{tmp_path}/", "pip install ./demo": install}
+    # Large objects of a `Binding` are those of the tests of conformance.
+    env = {"PYTHONPATH": os.fspath(site), "PYTEST_ADDOPTS": "-k 'not 16777217 and not 33554433'"}
     try:
-        reader = Reader(ROOT / "docs/python.md", tmp_path, replace=replace, env={"PYTHONPATH": os.fspath(site)})
+        reader = Reader(ROOT / "docs/python.md", tmp_path, replace=replace, env=env)
         assert reader.run() > 10
     finally:
         sys.modules.pop("tierfs_demo", None)
