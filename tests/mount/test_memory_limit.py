@@ -110,7 +110,7 @@ def stores(versity_server: VersityServer, tmp_path_factory: pytest.TempPathFacto
         ("plain", 256),
         pytest.param("plain", 512, marks=pytest.mark.whole),
         pytest.param("text", 512, marks=pytest.mark.whole),
-        ("random", 512),
+        pytest.param("random", 512, marks=pytest.mark.whole),
         pytest.param("plain", 1024, marks=pytest.mark.whole),
     ],
 )
@@ -125,7 +125,9 @@ def test_64_readers_get_every_byte_within_the_memory_limit(
         print(f"at most {group.peak_bytes() // MIB} of {limit_mib} MiB")
 
 
-@pytest.mark.parametrize("form", ["plain", pytest.param("text", marks=pytest.mark.whole), "random"])
+@pytest.mark.parametrize(
+    "form", ["plain", *(pytest.param(name, marks=pytest.mark.whole) for name in ("text", "random"))]
+)
 def test_an_offload_stays_within_the_memory_limit(stores: ColdStores, form: str) -> None:
     with app.open_store(stores.of(form)) as opened, opened.metadata.read() as txn:
         assert {record.tier for _, record in txn.scan(OBJECTS)} == {Tier.COLD}
