@@ -381,8 +381,8 @@ def run(path: Path, places: Places, command: str, seed: str, kills: int = 0, *, 
     return done
 
 
-def run_full(path: Path, places: Places, seed: str, rounds: int) -> int:
-    """Run every command, in one store, with a drawn room on its disk; return how many had too little.
+def run_full(path: Path, places: Places, seed: str, rounds: int, count: int | None = None) -> int:
+    """Run every command, or so many, in one store, with a drawn room on its disk; return how many had too little.
 
     Not the daemon: it makes room where there is cold data, and waits where there is none.
     """
@@ -390,7 +390,7 @@ def run_full(path: Path, places: Places, seed: str, rounds: int) -> int:
     life, failed, said = Life(path, places, chosen), 0, [f"seed {seed}"]
     try:
         for _ in range(rounds):
-            for command in chosen.sample(sorted(COMMANDS.keys() - {"daemon"}), len(COMMANDS) - 1):
+            for command in chosen.sample(sorted(COMMANDS.keys() - {"daemon"}), count or len(COMMANDS) - 1):
                 pages = chosen.choice([chosen.randrange(4), 1 << chosen.randrange(9)])
                 said.append(f"{command} with {pages} pages")
                 failed += fill_disk(life, command, pages * PAGE_BYTES)

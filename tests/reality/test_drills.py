@@ -29,11 +29,21 @@ def test_a_directory_is_restored_from_its_copies(tool: str, tmp_path: Path) -> N
     drill(tmp_path, directories_in(tmp_path), copy, SEED, large=False)
 
 
-@pytest.mark.parametrize("tool", [copy_bucket, pytest.param(rclone_bucket, marks=pytest.mark.whole)])
-def test_a_bucket_is_restored_from_its_copies(tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket) -> None:
+# test_copied_tier.py copies objects that were sent in parts.
+@pytest.mark.parametrize(
+    ("tool", "large"),
+    [
+        (copy_bucket, False),
+        pytest.param(copy_bucket, True, marks=pytest.mark.whole),
+        pytest.param(rclone_bucket, True, marks=pytest.mark.whole),
+    ],
+)
+def test_a_bucket_is_restored_from_its_copies(
+    tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket, large: bool
+) -> None:
     endpoint, _ = rgw_bucket
 
     def copy(source: Place, target: Place) -> None:
         tool(endpoint, *(urlsplit(place.url).netloc for place in (source, target)))
 
-    drill(tmp_path, buckets_at(endpoint), copy, SEED, large=True)
+    drill(tmp_path, buckets_at(endpoint), copy, SEED, large=large)

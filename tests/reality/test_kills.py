@@ -22,8 +22,8 @@ SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 KILLS = 1
 KILLED_BEFORE = {"load": (250,)}
 """Calls at which a defect was found."""
-COLD = ("offload", "recover", "batch-write", "archive")
-MORE_COLD = ("unarchive", "offload-ledgers", "evict", "consolidate", "compress", "gc", "move", "init")
+COLD = ("offload", "recover", "archive")
+MORE_COLD = ("batch-write", "unarchive", "offload-ledgers", "evict", "consolidate", "compress", "gc", "move", "init")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,9 +38,11 @@ def test_a_killed_command_on_s3(command: str, tmp_path: Path, rgw_bucket: Bucket
     kills.run(tmp_path, buckets_at(rgw_bucket[0]), command, SEED, 1)
 
 
-def test_commands_on_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [8, pytest.param(None, marks=pytest.mark.whole)])
+def test_commands_on_a_disk_that_is_nearly_full(tmp_path: Path, count: int | None) -> None:
+    """Each run draws others of all commands."""
     with disk(tmp_path / "disk", 200 << 20) as path:
-        kills.run_full(path, directories_in(random.Random(SEED).choice([path, tmp_path])), SEED, 1)
+        kills.run_full(path, directories_in(random.Random(SEED).choice([path, tmp_path])), SEED, 1, count)
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("moves", [1, pytest.param(2, marks=pytest.mark.whole)])
+@pytest.mark.whole  # the same without a mount
+@pytest.mark.parametrize("moves", [1, 2])
 def test_moves_lose_nothing_that_was_acknowledged(tmp_path: Path, moves: int) -> None:
     assert MovesDrill(tmp_path, directories_in(tmp_path), SEED, mounts=False).moves(moves)["records"]
 
