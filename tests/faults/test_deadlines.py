@@ -49,6 +49,16 @@ PHASES = {
 }
 
 
+in_two_phases = pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param(name, marks=[pytest.mark.whole] * (name in ("everything", "the proof of ownership")))
+        for name in PHASES
+    ],
+)
+"""Before and behind the entry; a command is tried in each phase, and all go the same way."""
+
+
 @pytest.fixture
 def gate(moto_bucket: Bucket) -> Iterator[Gate]:
     with gate_to(moto_bucket[0].endpoint_url) as opened:
@@ -103,7 +113,7 @@ def test_a_command_ends_at_its_deadline_and_says_how_to_go_on(
     all_is_there(store, url, gate, b"before,late,after", tmp_path)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@in_two_phases
 def test_appends_from_python_end_at_their_deadline(
     store: Path, url: str, gate: Gate, tmp_path: Path, phase: str
 ) -> None:
@@ -146,7 +156,7 @@ def test_appends_from_python_end_at_their_deadline(
     all_is_there(store, url, gate, run("cat", "s", store=store).out.encode(), tmp_path)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@in_two_phases
 def test_the_admin_api_answers_at_the_deadline(store: Path, url: str, gate: Gate, tmp_path: Path, phase: str) -> None:
     requests, is_in = PHASES[phase]
     run("admin", store=store)

@@ -65,8 +65,16 @@ def held(store: Path, name: str) -> bytes:
     return tierfs("cat", f"hosts/web/{name}", store=store).out.encode()
 
 
-@pytest.mark.parametrize("words", [(), ("--open",)], ids=["sealed", "open"])
-@pytest.mark.parametrize(("rotate", "by"), ROTATED)
+@pytest.mark.parametrize(
+    ("rotate", "by", "words"),
+    [
+        *(pytest.param(*rotated, (), id=f"{rotated[1]}-sealed-{rotated[0].__name__}") for rotated in ROTATED),
+        *(
+            pytest.param(renamed, by, ("--open",), id=f"{by}-open", marks=[pytest.mark.whole] * (by != "longer"))
+            for by in NEW
+        ),
+    ],
+)
 def test_another_file_of_the_name_is_refused_and_the_others_go_on(
     store: Path, logs: Path, rotate: Callable[[Path, bytes], None], by: str, words: tuple[str, ...]
 ) -> None:

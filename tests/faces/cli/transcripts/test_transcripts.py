@@ -20,7 +20,7 @@ def test_commands_print_what_is_written(tmp_path: Path, name: str) -> None:
     assert changed == "", f"\n{changed}\npython -m tests.faces.cli.transcripts --update {name}"
 
 
-@pytest.mark.parametrize("name", ["append", "settings_refused"])
+@pytest.mark.parametrize("name", ["append", pytest.param("settings_refused", marks=pytest.mark.whole)])
 def test_processes_of_their_own_print_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(FORKED_COMMANDS, "yes")
     assert difference(name, tmp_path, update=False) == ""
