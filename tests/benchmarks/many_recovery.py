@@ -2,7 +2,7 @@
 
 `TIERFS_BENCH_SEGMENTS` is their number, 100,000 without it. They are sealed, in packs full of zeros, in a directory as
 the cold tier. The checkpoint that describes them is written by itself: to append so many takes hours. With
-`TIERFS_BENCH_DIR` the directory stays, and what is there already is not run again.
+`TIERFS_BENCH_DIR` the directory stays, and what is there already is not made again. At the end the replica takes over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import CheckpointIntent
 from tierfs.engine.metadata.store import new_id
 
-VERBS = (("check",), ("offload", "/"), ("ls", "-R"), ("gc",))
+VERBS = (("check",), ("check", "--repair"), ("offload", "/"), ("ls", "-R"), ("gc",))
 _PACKED = 1000
 _MADE_MS = 1_700_000_000_000
 _FIRST_ID = 1000
@@ -51,6 +51,8 @@ def bench_many_recovery(directory: Path) -> Iterator[str]:
             yield _line((verb,), command_cost(made, verb, "--cold-dir", str(cold)))
     for words in VERBS:
         yield _line(words, command_cost(path, *words))
+    yield _line(("backup",), command_cost(path, "backup", str(directory / "dump")))
+    yield _line(("standby", "--now"), command_cost(directory / "replica", "standby", "--now", "--yes"))
 
 
 def build(path: Path, cold: Path) -> None:

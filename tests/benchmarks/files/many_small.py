@@ -1,4 +1,7 @@
-"""Very many small segments, two sizes of a store: time, CPU and memory of each verb; appends beside an eviction."""
+"""Very many small segments, two sizes of a store: time, CPU and memory of each verb; appends beside an eviction.
+
+`TIERFS_BENCH_SEGMENTS` is another size in place of both.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tierfs.app import store as app
 from tierfs.base.bytes.progress import unseen
 from tierfs.upkeep.holder.perform import holding
 
-COUNTS = (20_000, 60_000)
+COUNTS = tuple(map(int, os.environ.get("TIERFS_BENCH_SEGMENTS", "20000 60000").split()))
 FILE_BYTES = 340
 FILES_PER_DIRECTORY = 1000
 MIB = 1 << 20
