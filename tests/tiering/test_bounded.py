@@ -15,6 +15,7 @@ from tests.stores import TestStore, open_test_store, quiet
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.metadata.records import IngestedFile
 from tierfs.engine.segments.bulk_create import WholeSegment
+from tierfs.tiering.part import MovedPart
 from tierfs.upkeep.holder.work import ColdWork
 
 FEW, MANY = 250, 1000
@@ -24,8 +25,10 @@ MOST_BYTES_EACH = 150
 
 VERBS: dict[str, Callable[[ColdWork], object]] = {
     "orphans": lambda work: work.orphans(grace_s=0),
+    "offload --keep": lambda work: work.offload("", quiet, MovedPart(keep_bytes=2)),
     "offload": lambda work: work.offload("", quiet),
     "evict, dry": lambda work: work.evict("", force=False, dry_run=True, report=quiet),
+    "evict --keep": lambda work: work.evict("", force=False, dry_run=False, report=quiet, part=MovedPart(keep_bytes=2)),
     "evict": lambda work: work.evict("", force=False, dry_run=False, report=quiet),
     "consolidate": lambda work: work.consolidate("", dry_run=False, report=quiet),
 }

@@ -146,7 +146,7 @@ class EvictCommand:
                     yield segment.action, would_evict(txn, record, segment.action, ended=segment.ends_active)
 
     def _of(self, txn: ReadTransaction, name: str, row: Any) -> LocalSegment:
-        end = None if self._ends is None else self._ends.get(SegmentId(row.id), 0)
+        end = None if self._ends is None else self._ends.of(row)
         alone_bytes, _ = sums.here_alone(row)
         stays = not self._force and self._policies.of(txn, row).values.read_priority is ReadPriority.LOCAL_ONLY
         why = "not cold yet" if end is None else "the newest bytes, or not cold yet"

@@ -251,7 +251,7 @@ class Upload:
     def _plan_one(
         self, txn: ReadTransaction, cache: PolicyCache, name: str, segment: SegmentRecord, *, has_suspects: bool
     ) -> list[OffloadAction]:
-        end = None if self._ends is None else self._ends.get(segment.id, 0)
+        end = None if self._ends is None else self._ends.of(segment)
         planned: list[OffloadAction] = []
         try:
             if segment.local.count or segment.kind is SegmentKind.LEDGER:  # of a ledger without bytes its record is

@@ -6,19 +6,18 @@ managed ledger through its ledgers, which stay or move as a whole. Chunks are ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, IsDirectory
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import DirectoryId, SegmentId, SegmentKind, Tier
+from tierfs.base.words.types import SegmentKind, Tier
 from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
-
-# Per segment the offset up to which its chunks move: those that end there or before.
-Ends = Mapping[SegmentId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,15 @@ class MovedPart:
     """All but so many of the newest bytes."""
 
     def check(self, path: str, segments: Iterable[tuple[str, SegmentRecord]]) -> None:
-        """Raise IsDirectory or InvalidRequest where an offset means nothing, or lies beyond the segment."""
+        """Raise IsDirectory or InvalidRequest where an offset means nothing, or lies beyond the segment.
+
+        `segments`: those at or below the path, which for a segment is this one.
+        """
         if self.before_offset is None:
             return
         name, shown = names.join(names.split(path)), printable(path) or "/"
-        segment = next((segment for segment_name, segment in segments if segment_name == name), None)
-        if segment is None:
+        found, segment = next(iter(segments), ("", None))
+        if segment is None or found != name:
             raise IsDirectory(f"{shown} is a directory: an offset needs a segment", remedy="use: --keep SIZE")
         if segment.kind is SegmentKind.LEDGER:
             managed = printable(name.rpartition("/")[0])
@@ -53,34 +55,77 @@ class MovedPart:
             return segment.active and not self.keep_bytes
         return segment.active and segment.local.last_chunk < self.before_offset
 
-    def ends(self, txn: ReadTransaction, segments: Iterable[SegmentRecord]) -> Ends:
-        """Return up to where the chunks of each segment move."""
+    def ends(
+        self, begin: Callable[[], AbstractContextManager[ReadTransaction]], rows: Callable[[], Iterable[Any]]
+    ) -> Ends:
+        """Return up to where the chunks of segments move; `rows` yields their messages, each time that it is called."""
         if self.before_offset is None:
-            return _all_but_newest(segments, self.keep_bytes)
-        (segment,) = segments
+            return _all_but_newest(rows, self.keep_bytes)
+        segment = next(iter(rows()), None)
+        if segment is None:
+            return Ends({})
         last = max(0, self.before_offset - 1)
-        chunk = chains.chunk_at(txn, segment.id, Tier.LOCAL, last) if segment.local.count else None
+        with begin() as txn:
+            chunk = chains.chunk_at(txn, segment.id, Tier.LOCAL, last) if segment.local.count else None
         reaches = chunk is not None and self.before_offset and chunk.start_offset <= last < chunk.end_offset
-        return {segment.id: chunk.end_offset if chunk is not None and reaches else self.before_offset}
+        return Ends({segment.id: chunk.end_offset if chunk is not None and reaches else self.before_offset})
 
 
-def _all_but_newest(segments: Iterable[SegmentRecord], keep_bytes: int) -> dict[SegmentId, int]:
-    ends: dict[SegmentId, int] = {}
-    left: dict[tuple[DirectoryId, str], int] = {}
-    for segment in sorted(segments, key=_age, reverse=True):
-        stream = (segment.parent_id, "" if segment.kind is SegmentKind.LEDGER else segment.stream)
+class Ends:
+    """Up to which offset the chunks of each segment move: those that end there or before.
+
+    Kept are those of ledgers, and of segments in streams of several. For any other one its record says it.
+    """
+
+    def __init__(
+        self, known: Mapping[int, int], streams: Collection[_Stream] = frozenset(), keep_bytes: int | None = None
+    ) -> None:
+        """`keep_bytes`: of each segment in no ledger and in none of these `streams`; None: all of it stays."""
+        self._known = known
+        self._streams = streams
+        self._keep_bytes = keep_bytes
+
+    def of(self, segment: Any) -> int:
+        """Return the offset for a segment, given its record or message; 0 for one in a stream that came meanwhile."""
+        known = self._known.get(segment.id)
+        if known is not None or self._keep_bytes is None or _is_counted(segment, self._streams):
+            return known or 0
+        return max(int(segment.start_offset), int(segment.length) - self._keep_bytes)
+
+
+# Directory and name of a stream, or of a managed ledger.
+_Stream = tuple[int, str]
+
+
+def _stream(segment: Any) -> _Stream:
+    return segment.parent_id, "" if segment.kind == SegmentKind.LEDGER else segment.stream_name or segment.name
+
+
+def _is_counted(segment: Any, streams: Collection[_Stream]) -> bool:
+    """Return whether the newest bytes of a segment are counted together with those of others."""
+    return segment.kind == SegmentKind.LEDGER or _stream(segment) in streams
+
+
+def _all_but_newest(rows: Callable[[], Iterable[Any]], keep_bytes: int) -> Ends:
+    streams = {_stream(segment) for segment in rows() if segment.stream_name}
+    counted = [
+        (_age(segment), _stream(segment), segment.id, segment.start_offset, segment.length)
+        for segment in rows()
+        if _is_counted(segment, streams)
+    ]
+    ends: dict[int, int] = {}
+    left: dict[_Stream, int] = {}
+    for _, stream, segment_id, start, length in sorted(counted, reverse=True):
         kept = left.get(stream, keep_bytes)
-        left[stream] = max(0, kept - segment.range.length_bytes)
-        if segment.kind is SegmentKind.LEDGER:
-            ends[segment.id] = 0 if kept else segment.length
-        else:
-            ends[segment.id] = max(segment.start_offset, segment.length - kept)
-    return ends
+        left[stream] = max(0, kept - (length - start))
+        is_ledger = not stream[1]
+        ends[segment_id] = (0 if kept else length) if is_ledger else max(start, length - kept)
+    return Ends(ends, streams, keep_bytes)
 
 
-def _age(segment: SegmentRecord) -> int:
+def _age(segment: Any) -> int:
     """Return a number that is greater for the younger of two segments of one stream, or managed ledger."""
-    if segment.kind is not SegmentKind.LEDGER:
-        return segment.first_offset
+    if segment.kind != SegmentKind.LEDGER:
+        return int(segment.first_offset)
     ledger_id = names.ledger_id(segment.name)
-    return segment.id if ledger_id is None else ledger_id
+    return int(segment.id) if ledger_id is None else ledger_id

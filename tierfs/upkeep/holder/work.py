@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
@@ -21,8 +22,10 @@ from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.publish import Publisher
-from tierfs.engine.metadata import directories, policies, store_ownership
-from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
+from tierfs.engine.metadata import directories, policies, store_ownership, tables
+from tierfs.engine.metadata.message_rows import message
+from tierfs.engine.metadata.records import LocationRecord
+from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments import trash
 from tierfs.engine.segments.positions import Position
 from tierfs.tiering import evict, objects
@@ -103,13 +106,13 @@ class ColdWork(LocalWork):
 
     def _offload(self, path: str, report: OnProgress, part: MovedPart | None, extra: Extra) -> OffloadReport:
         self.publisher.require_ownership()  # else objects are made that no journal will ever name
-        segments = None if part is None else self._segments(path, report)
-        if part is not None and segments is not None:
-            part.check(path, segments)
+        if part is not None:
+            with self.metadata.read() as txn:
+                part.check(path, directories.segments_at(txn, path))
         attempts = Attempts()
         local = LocalBytes.end_active(self.metadata, self.engine.roll, path, report, attempts, part)
-        ends = None if part is None or segments is None else self._ends(part, segments)
-        meter = Meter(report, local.bytes if ends is None else self._moving_bytes(ends), local.segments)
+        ends = None if part is None else self._ends(part, path)
+        meter = Meter(report, local.bytes if ends is None else self._moving_bytes(ends, path), local.segments)
         upload = Upload(self.metadata, partial(self._make, extra=extra), self.packs, self.settings, meter, ends, extra)
         done = OffloadReport()
         with attempts.step():
@@ -229,18 +232,26 @@ class ColdWork(LocalWork):
                 repacked(live_bytes, "repacking", 1)
             self.publish()
 
-    def _ends(self, part: MovedPart, segments: Sequence[tuple[str, SegmentRecord]]) -> Ends:
+    def _ends(self, part: MovedPart, path: str) -> Ends:
         """Return up to where each segment's chunks move, by records of now: those that were appended to have ended."""
-        with self.metadata.read() as txn:
-            known = (directories.segment(txn, segment.id) for _, segment in segments)
-            return part.ends(txn, [segment for segment in known if segment is not None])
+        return part.ends(self.metadata.read, partial(self._rows, path))
 
-    def _moving_bytes(self, ends: Ends) -> int:
+    def _rows(self, path: str) -> Iterator[Any]:
+        """Yield the rows of the segments at or below a path, as messages; not those that are gone or damaged."""
+        for page in self._pages(path):
+            with self.metadata.read() as txn:
+                rows = [message(txn, SEGMENTS, tables.u64(segment_id)) for _, segment_id in page]
+            yield from (row for row in rows if row is not None)
+
+    def _moving_bytes(self, ends: Ends, path: str) -> int:
         """Return the bytes of the local chunks before these ends."""
-        with self.metadata.read() as txn:
-            known = (directories.segment(txn, segment_id) for segment_id in ends)
-            parts = (up_to(ends[each.id], sealed_local_chunks(txn, each)) for each in known if each is not None)
-            return sum(chunk.length for part in parts for chunk in part)
+        moving = 0
+        for page in self._pages(path):
+            with self.metadata.read() as txn:
+                known = (directories.segment(txn, segment_id) for _, segment_id in page)
+                parts = (up_to(ends.of(each), sealed_local_chunks(txn, each)) for each in known if each is not None)
+                moving += sum(chunk.length for part in parts for chunk in part)
+        return moving
 
     def evict(
         self, path: str, *, force: bool, dry_run: bool, report: OnProgress, part: MovedPart | None = None
@@ -253,7 +264,7 @@ class ColdWork(LocalWork):
         if not dry_run:
             self.publish(report)
             self.publisher.require_ownership()
-        ends, attempts = None if part is None else self._ends(part, self._segments(path, report)), Attempts()
+        ends, attempts = None if part is None else self._ends(part, path), Attempts()
         run = EvictCommand(self.metadata, self.engine.roll, attempts, force=force, ends=ends)
         seen, result = run.meter(path, report), EvictReport()
         with attempts.step():
@@ -413,8 +424,3 @@ class ColdWork(LocalWork):
         """Yield the segments below a path; none when it is gone by now."""
         with suppress(NotFound):
             yield from directories.pages(self.metadata.read, path)
-
-    def _segments(self, path: str, report: OnProgress = unseen) -> list[tuple[str, SegmentRecord]]:
-        listed = Meter(report, noun="listed segment")
-        with self.metadata.read() as txn:
-            return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
