@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -63,11 +64,11 @@ def lines() -> dict[str, list[bytes]]:
     return {name: data.removesuffix(b"\n").split(b"\n") for name, data in DATA.items()}
 
 
-@pytest.fixture
-def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]:
-    """All of it in plain objects, of which only one has its bytes in both tiers."""
-    name = f"store-{request.node.name}"  # connections of a process outlive the test, and know a store by its path
-    with store_of(tmp_path / name, chunk_bytes=40 * MIB, object_bytes=64 * MIB) as opened:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all of it in plain objects, of which only one has its bytes in both tiers; its appends take 1 s."""
+    path = tmp_path_factory.mktemp("made") / "store"
+    with store_of(path, chunk_bytes=40 * MIB, object_bytes=64 * MIB) as opened:
         fill(opened, LONG, name="long", seal=True)
         fill(opened, RANDOM, name="random", seal=True)
         for number in range(SMALL):
@@ -77,6 +78,15 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]
         fill(opened, BOTH, name="both")
         verbs.offload(opened)
         append(opened, "both", b"tail\n")
+    return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]:
+    """A copy of that store."""
+    path = tmp_path / f"store-{request.node.name}"  # connections of a process know a store by its path, for longer
+    shutil.copytree(made, path, ignore=shutil.ignore_patterns("ballast"))
+    with app.open_store(path) as opened:
         yield opened
 
 
