@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +92,8 @@ class TestStore:
     """Places that have an address, by their URL."""
     pauses: Pauses = field(default_factory=Pauses)
     """Of the appends that the cold tier acknowledges."""
+    in_class: Callable[[str], ChunkStorage] | None = None
+    """Connects to the cold tier for new objects of a storage class, where it has classes."""
     alive: bool = True
     """False between the death of its process and the next one's start."""
     paths: StorePaths = field(init=False)
@@ -120,7 +122,7 @@ class TestStore:
             cold=tier,
             publisher=publisher,
             connect=lambda place: KeptOpen(self.places.get(place.url, self.elsewhere)),
-            in_class=lambda _: self.cold,
+            in_class=self.in_class or (lambda _: self.cold),
         )
 
     def cold_tier(self) -> tuple[Publisher, ColdTier]:

@@ -143,7 +143,7 @@ class Warmer:
         """Let the cache hold all of a part."""
         record = part.record
         with self._metadata.read() as txn:
-            _require_named(txn, record.id)
+            _named(txn, record.id)
             grid = grid_in(txn, record, part.held)
         start, end = grid.range.start, grid.range.end
         view = memory[: end - start]
@@ -157,7 +157,10 @@ class Warmer:
                 bad = self._fetch(record, grid.cut(missing), missing.of(view, start))
             except NotFound as exc:
                 with self._metadata.read() as txn:
-                    _require_named(txn, record.id)
+                    now = _named(txn, record.id)
+                if now.name != record.name:  # it went to another storage class meanwhile
+                    self._fill(replace(part, record=now), memory)
+                    return
                 self._damaged(DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs check"))
                 return
             if self._stop.is_set():
@@ -209,9 +212,11 @@ class Warmer:
             self._error = self._error or error
 
 
-def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:
-    if txn.get(OBJECTS, tables.u64(object_id)) is None:
+def _named(txn: ReadTransaction, object_id: ObjectId) -> ObjectRecord:
+    record = txn.get(OBJECTS, tables.u64(object_id))
+    if record is None:
         raise _Replaced
+    return record
 
 
 def _parts(wanted: Iterable[WantedBytes], part_bytes: int) -> Iterator[tuple[WantedBytes, bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.parallel import Pool
@@ -82,9 +83,11 @@ class Scrubber:
             return checked
         self._measure(record)
         with self._metadata.read() as txn:
-            exists = txn.get(OBJECTS, tables.u64(record.id)) is not None
-        if not exists:
+            now = txn.get(OBJECTS, tables.u64(record.id))
+        if now is None:
             return Checked(piece)
+        if now.name != record.name:  # it went to another storage class meanwhile, and its old name may be gone
+            return self.check(replace(piece, placed=replace(piece.placed, object=now)))
         place = self.reader.place(record)
         place.was_left()  # looks: both reads would be of a place that was left before them
         while (checked := self._copies.check(piece, piece.placed)).bad and place.was_left():
