@@ -155,7 +155,7 @@ def test_readers_of_a_tail_never_see_a_nul(store: Store, mount: Mount) -> None:
     append(store, "tail", b"first\n")
     path = mount().path / "tail"
     answers: Queue[tuple[list[str], int]] = multiprocessing.Queue()
-    until = time.monotonic() + 2
+    until = time.monotonic() + 1.5
     readers = [multiprocessing.Process(target=_read_tail, args=(path, until, answers)) for _ in range(3)]
     for reader in readers:
         reader.start()
