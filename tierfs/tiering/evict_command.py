@@ -21,7 +21,7 @@ from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.tiering.evict import MOST_SEGMENTS, Evicted, Outcome, would_evict
-from tierfs.tiering.part import Ends
+from tierfs.tiering.part import PartEnds
 from tierfs.tiering.policy import EvictAction
 
 # Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock.
@@ -90,7 +90,7 @@ class EvictCommand:
         attempts: Attempts,
         *,
         force: bool = False,
-        ends: Ends | None = None,
+        ends: PartEnds | None = None,
     ) -> None:
         """`roll` ends an active chunk; `attempts` gets the error of each segment, which keeps no other.
 

@@ -31,7 +31,7 @@ from tierfs.tiering.candidates import (
 from tierfs.tiering.extra_metadata import NO_EXTRA
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packs.packing import Packed, PackOffload
-from tierfs.tiering.part import Ends, MovedPart
+from tierfs.tiering.part import MovedPart, PartEnds
 
 # Plans made again because chunks moved meanwhile; another process made progress each time.
 _REPLANS = 3
@@ -159,7 +159,7 @@ class Upload:
         packs: PackOffload,
         settings: OffloadSettings,
         meter: Meter,
-        ends: Ends | None = None,
+        ends: PartEnds | None = None,
         extra: Mapping[str, str] = NO_EXTRA,
     ) -> None:
         """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run.

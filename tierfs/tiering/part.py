@@ -19,6 +19,9 @@ from tierfs.engine.metadata import chains
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.transaction import ReadTransaction
 
+# Directory and name of a stream, or of a managed ledger.
+_Stream = tuple[int, str]
+
 
 @dataclass(frozen=True, slots=True)
 class MovedPart:
@@ -57,21 +60,21 @@ class MovedPart:
 
     def ends(
         self, begin: Callable[[], AbstractContextManager[ReadTransaction]], rows: Callable[[], Iterable[Any]]
-    ) -> Ends:
+    ) -> PartEnds:
         """Return up to where the chunks of segments move; `rows` yields their messages, each time that it is called."""
         if self.before_offset is None:
             return _all_but_newest(rows, self.keep_bytes)
         segment = next(iter(rows()), None)
         if segment is None:
-            return Ends({})
+            return PartEnds({})
         last = max(0, self.before_offset - 1)
         with begin() as txn:
             chunk = chains.chunk_at(txn, segment.id, Tier.LOCAL, last) if segment.local.count else None
         reaches = chunk is not None and self.before_offset and chunk.start_offset <= last < chunk.end_offset
-        return Ends({segment.id: chunk.end_offset if chunk is not None and reaches else self.before_offset})
+        return PartEnds({segment.id: chunk.end_offset if chunk is not None and reaches else self.before_offset})
 
 
-class Ends:
+class PartEnds:
     """Up to which offset the chunks of each segment move: those that end there or before.
 
     Kept are those of ledgers, and of segments in streams of several. For any other one its record says it.
@@ -93,10 +96,6 @@ class Ends:
         return max(int(segment.start_offset), int(segment.length) - self._keep_bytes)
 
 
-# Directory and name of a stream, or of a managed ledger.
-_Stream = tuple[int, str]
-
-
 def _stream(segment: Any) -> _Stream:
     return segment.parent_id, "" if segment.kind == SegmentKind.LEDGER else segment.stream_name or segment.name
 
@@ -106,7 +105,7 @@ def _is_counted(segment: Any, streams: Collection[_Stream]) -> bool:
     return segment.kind == SegmentKind.LEDGER or _stream(segment) in streams
 
 
-def _all_but_newest(rows: Callable[[], Iterable[Any]], keep_bytes: int) -> Ends:
+def _all_but_newest(rows: Callable[[], Iterable[Any]], keep_bytes: int) -> PartEnds:
     streams = {_stream(segment) for segment in rows() if segment.stream_name}
     counted = [
         (_age(segment), _stream(segment), segment.id, segment.start_offset, segment.length)
@@ -120,7 +119,7 @@ def _all_but_newest(rows: Callable[[], Iterable[Any]], keep_bytes: int) -> Ends:
         left[stream] = max(0, kept - (length - start))
         is_ledger = not stream[1]
         ends[segment_id] = (0 if kept else length) if is_ledger else max(start, length - kept)
-    return Ends(ends, streams, keep_bytes)
+    return PartEnds(ends, streams, keep_bytes)
 
 
 def _age(segment: Any) -> int:

@@ -52,7 +52,7 @@ from tierfs.tiering.offload_command import LocalBytes, OffloadReport, Upload
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.packs.plain_packs import PackCompression
 from tierfs.tiering.packs.repack import Repack
-from tierfs.tiering.part import Ends, MovedPart
+from tierfs.tiering.part import MovedPart, PartEnds
 from tierfs.tiering.policy import EvictAction, missing_bytes
 from tierfs.upkeep.holder.local_work import LocalWork
 from tierfs.upkeep.holder.switch import PlaceSwitch, Switched
@@ -232,7 +232,7 @@ class ColdWork(LocalWork):
                 repacked(live_bytes, "repacking", 1)
             self.publish()
 
-    def _ends(self, part: MovedPart, path: str) -> Ends:
+    def _ends(self, part: MovedPart, path: str) -> PartEnds:
         """Return up to where each segment's chunks move, by records of now: those that were appended to have ended."""
         return part.ends(self.metadata.read, partial(self._rows, path))
 
@@ -243,7 +243,7 @@ class ColdWork(LocalWork):
                 rows = [message(txn, SEGMENTS, tables.u64(segment_id)) for _, segment_id in page]
             yield from (row for row in rows if row is not None)
 
-    def _moving_bytes(self, ends: Ends, path: str) -> int:
+    def _moving_bytes(self, ends: PartEnds, path: str) -> int:
         """Return the bytes of the local chunks before these ends."""
         moving = 0
         for page in self._pages(path):
