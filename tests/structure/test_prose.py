@@ -34,7 +34,7 @@ from tests.structure.prose import (
     tables,
     too_many,
 )
-from tierfs.app.setup.place_settings import KEYS as PLACE_KEYS
+from tierfs.app.setup.place_settings import ARCHIVE, COLD
 from tierfs.base.options import policy, settings, store_toml
 from tierfs.base.options.policy import Policy
 from tierfs.base.system.metrics import MetricKind, MetricName
@@ -134,7 +134,7 @@ def test_no_index_is_named_for_a_package_that_is_on_none() -> None:
 
 
 def is_setting(name: str) -> bool:
-    return name in settings.names() or name.removeprefix("cold.") in PLACE_KEYS
+    return name in settings.names() or name in (*COLD, *ARCHIVE)
 
 
 def test_settings_that_are_named_exist() -> None:

@@ -16,6 +16,7 @@ from tierfs.app.request_log import Calls, DailyCalls, read_days
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import no_cold_tier
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.stored_size import StoredSize
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.sums import recount
@@ -60,7 +61,7 @@ def facts_of(store: Store, *, replicas: int, lists: bool, report: OnProgress) ->
         totals = txn.sums or recount(txn.scan_raw)
         use = quota.use_of(txn, totals)
     with store.metadata.read() as txn:
-        archived = _archived(txn) if totals.archived_objects and not lists else {}
+        archived = _archived(txn) if totals.archived_objects else {}
     classes, listed = _classes(store, use.bytes, archived, lists=lists, report=report)
     days = read_days(store.paths.requests)
     calls, measured_days = _month(days, store.clock.now_ms())
@@ -106,7 +107,8 @@ def _classes(
         seen[stored.storage_class or DEFAULT_CLASS] += stored.length_bytes
         listed += 1
         meter(stored.length_bytes, stored.name, 1)
-    return dict(seen), listed
+    seen[IN_PLACE] += archived.get(IN_PLACE, 0)  # in another place, of one class as far as prices go
+    return dict(+seen), listed
 
 
 def _month(days: DailyCalls, now_ms: int) -> tuple[dict[str, Calls], float]:

@@ -33,7 +33,7 @@ from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.probe import Trace
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject, supports_of
 from tierfs.engine.chunkstore.validate import MARK_NAME
-from tierfs.engine.journal import left, store_mark
+from tierfs.engine.journal import archive_mark, left, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import policies, store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord, ObjectRecord
@@ -129,6 +129,10 @@ def _is_marked(store: Store, place: Place, bare: ChunkStorage) -> bool:
     """
     marked = store_mark.read_store_id(bare)
     if marked == store.metadata.store_id:
+        if archive_mark.is_ours(bare, marked):
+            raise InvalidRequest(
+                f"{policies.told(place.record)} is the archive place of this store", remedy="choose another place"
+            )
         return True
     if marked is not None or next(bare.list(JOURNAL_PREFIX), None) is not None:
         raise holds_a_store(place)

@@ -59,6 +59,7 @@ def store_rows(report: StoreStatus) -> list[Row]:
     return [
         ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
         ("cold tier", cold_place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
+        *([("archive place", printable(report.archive_url))] if report.archive_url else []),
         ("names", f"{units.count(report.segments, 'segment')} in {units.count(report.directories, 'directory')}"),
         ("bytes", units.size(report.bytes)),
     ]

@@ -374,6 +374,7 @@ class Store:
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
+        from tierfs.app.setup.archive_access import ArchiveAccess
         from tierfs.tiering.garbage.clocks import ClockCheck
         from tierfs.tiering.garbage.collect import Collector
         from tierfs.upkeep.holder.work import ColdWork
@@ -385,9 +386,13 @@ class Store:
         settings = self.settings.offload
         if location.keeps_objects:
             settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones
+        archive = ArchiveAccess(self.metadata, self.locations, self.limits.pace, cold)
+        require_ownership = publisher.require_ownership
         return ColdWork(
             engine=self.engine,
-            collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
+            collector=Collector(
+                self.metadata, self.files, self.storage_of, require_ownership, archive.proof.require_now
+            ),
             clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location.id)),
             settings=settings,
             ballast_path=self.paths.ballast,
@@ -396,6 +401,7 @@ class Store:
             publisher=publisher,
             connect=self.connect_to,
             in_class=lambda name: self.locations.in_class_at(location, name, self.limits.pace),
+            archive_tier=archive.tier,
         )
 
     def local_work(self) -> LocalWork:

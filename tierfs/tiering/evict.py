@@ -20,6 +20,7 @@ from itertools import islice
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, directories, entries, tables
 from tierfs.engine.metadata.chain_edits import Editor
@@ -64,14 +65,18 @@ class Evicted:
 Outcome = Evicted | TierfsError
 
 
-def evict_some(metadata: MetadataStore, actions: Sequence[EvictAction]) -> list[tuple[EvictAction, Outcome]]:
+def evict_some(
+    metadata: MetadataStore, actions: Sequence[EvictAction], *, counts_archive: bool = True
+) -> list[tuple[EvictAction, Outcome]]:
     """Drop the evictable local chunks of the first of these segments, as many as one commit takes: of one at least.
 
     Idempotent. Returns what became of each, in order; one with `more` is to be done again. An error of one segment is
     its outcome and keeps no other. Raises what concerns all: Fenced, StorageFull, Unavailable.
+
+    `counts_archive`: whether objects in the archive place are copies, as they are not while it is not proved.
     """
     try:
-        return list(zip(actions, _drop(metadata, actions), strict=False))
+        return list(zip(actions, _drop(metadata, actions, counts_archive), strict=False))
     except (Fenced, StorageFull, Unavailable):
         raise
     except TierfsError as exc:
@@ -80,16 +85,16 @@ def evict_some(metadata: MetadataStore, actions: Sequence[EvictAction]) -> list[
     # One of them is damaged: nothing was changed, and each is done on its own.
     done: list[tuple[EvictAction, Outcome]] = []
     for action in actions:
-        done += evict_some(metadata, (action,))
+        done += evict_some(metadata, (action,), counts_archive=counts_archive)
     return done
 
 
-def _drop(metadata: MetadataStore, actions: Sequence[EvictAction]) -> list[Evicted]:
+def _drop(metadata: MetadataStore, actions: Sequence[EvictAction], counts_archive: bool) -> list[Evicted]:
     """Drop chunks of the first segments in one commit."""
     done: list[Evicted] = []
     chunks = size = 0
     with metadata.write() as txn:
-        eviction = _Eviction(txn, metadata.clock)
+        eviction = _Eviction(txn, metadata.clock, counts_archive)
         for action in actions:
             dropped = eviction.drop(action, _BATCH_CHUNKS - chunks)
             done.append(dropped)
@@ -102,9 +107,10 @@ def _drop(metadata: MetadataStore, actions: Sequence[EvictAction]) -> list[Evict
 class _Eviction:
     """The evictions of one transaction."""
 
-    def __init__(self, txn: WriteTransaction, clock: Clock) -> None:
+    def __init__(self, txn: WriteTransaction, clock: Clock, counts_archive: bool = True) -> None:
         self._txn = txn
         self._clock = clock
+        self._counts_archive = counts_archive
         self._ends_s = clock.monotonic_s() + _BATCH_S
         self._published = txn.store.journal.published_sequence
         self._going: dict[int, bool] = {}
@@ -124,7 +130,7 @@ class _Eviction:
         segment = directories.segment(self._txn, action.segment_id)
         if segment is None or not segment.local.count:
             return Evicted()
-        chunks = list(islice(_evictable(self._txn, segment, action), most + 1))
+        chunks = list(islice(_evictable(self._txn, segment, action, self._counts_archive), most + 1))
         if not chunks:
             return Evicted()
         self._remove(segment, chunks[:most])
@@ -143,6 +149,8 @@ class _Eviction:
         if (action.end is not None and end > action.end) or self._is_going(segment.parent_id, segment.name):
             return False
         held = self._object(ObjectId(cold.object_id))
+        if held.archive_class == IN_PLACE and not self._counts_archive:
+            return False
         return held.linked_sequence <= self._published and held.created_ms <= action.cold_before_ms
 
     def _object(self, object_id: ObjectId) -> ObjectRecord:
@@ -187,10 +195,13 @@ def would_evict(txn: ReadTransaction, segment: SegmentRecord, action: EvictActio
     return total
 
 
-def _evictable(txn: ReadTransaction, segment: SegmentRecord, action: EvictAction) -> Iterator[ChunkRecord]:
+def _evictable(
+    txn: ReadTransaction, segment: SegmentRecord, action: EvictAction, counts_archive: bool = True
+) -> Iterator[ChunkRecord]:
+    placed = placed_cold(txn, segment)
     return evictable(
         up_to(action.end, sealed_local_chunks(txn, segment)),
-        placed_cold(txn, segment),
+        placed if counts_archive else (each for each in placed if each.object.archive_class != IN_PLACE),
         published_sequence=txn.store.journal.published_sequence,
         cold_before_ms=action.cold_before_ms,
         start_offset=segment.start_offset,

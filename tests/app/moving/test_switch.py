@@ -25,7 +25,8 @@ from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.journal.store_mark import StoreMark
 from tierfs.engine.metadata import changes, frames, tables
 from tierfs.engine.metadata.environment import open_environment
-from tierfs.engine.metadata.records import ARCHIVED_VERSION, IntentRecord, LocationRecord
+from tierfs.engine.metadata.record_parts import ARCHIVED_VERSION
+from tierfs.engine.metadata.records import IntentRecord, LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import INTENTS, LOCATIONS, OBJECTS
 from tierfs.tiering.archive import moved_tier

@@ -73,6 +73,16 @@ def garbage(**fields: object) -> pb.Change:
     return pb.Change(garbage=pb.GarbageRecord(**record))
 
 
+def location(number: int = 2, **fields: object) -> pb.Change:
+    """The archive place, unless the fields say something else."""
+    record = {"version": 1, "id": number, "url": "file:/nas", "writable": True, "archive": True, **fields}
+    return pb.Change(location=pb.LocationRecord(**record))
+
+
+def placed(**fields: object) -> pb.ObjectRecord:
+    return holder(**{"location_id": 2, "version": 3, "archive_class": "place", **fields})
+
+
 def emptied(**properties: str) -> list[pb.Change]:
     """A ledger of empty entries, with the properties of an object that no chunk refers to."""
     known = {"location": "2", "data": "x", "index": "", "dataBytes": "8", "dataEtag": "e", "encoding": "1"}
@@ -191,6 +201,25 @@ REFUSED: dict[str, list[pb.Change]] = {
     "garbage elsewhere": [garbage(name="journal/1")],
     "garbage of this disk": [garbage(tier=0)],
     "garbage that leads up": [garbage(name="segments/../x")],
+    "a second archive place": [location(), location(3)],
+    "an archive place of others": [location(writable=False)],
+    "the cold tier as the archive": [location(1)],
+    "an adopted place that becomes the archive": [location(writable=False, archive=False), location()],
+    "an archive place that becomes another one": [location(), location(archive=False)],
+    "an object in no archive place": [segment(), link([chunk()], [placed()])],
+    "an object in the archive that is in the cold tier": [
+        location(),
+        segment(),
+        link([chunk()], [placed(location_id=1)]),
+    ],
+    "an object of the cold tier that is elsewhere": [location(), segment(), link([chunk()], [holder(location_id=2)])],
+    "an object in the archive of an old form": [location(), segment(), link([chunk()], [placed(version=2)])],
+    "an object that moves to no archive place": [
+        location(archive=False),
+        segment(),
+        link([chunk()], [holder()]),
+        pb.Change(object_moved=placed()),
+    ],
     "nothing at all": [pb.Change(sequence=1)],
 }
 
@@ -288,6 +317,17 @@ def test_a_journal_does_not_say_where_this_host_connects(metadata: MetadataStore
         found: dict[int, LocationRecord] = {record.id: record for _, record in txn.scan(LOCATIONS)}
     assert (found[LOCATION].url, found[LOCATION].from_journal) == ("memory:", False)
     assert (found[7].url, found[7].from_journal) == ("file:/etc", True)
+
+
+def test_objects_and_garbage_in_the_archive_place_are_taken_and_those_elsewhere_are_not(
+    metadata: MetadataStore,
+) -> None:
+    moved = pb.Change(object_moved=placed(name=object_name(21)))
+    apply(metadata, location(), segment(), link([chunk()], [holder()]), moved)
+    apply(metadata, garbage(location_id=2), garbage(sequence=2, location_id=3))
+    with metadata.read() as txn:
+        assert [(one.location_id, one.name) for _, one in txn.scan(OBJECTS)] == [(2, object_name(21))]
+        assert [row.location_id for _, row in txn.scan(GARBAGE)] == [2]
 
 
 def longest(*, below: int = 0) -> list[pb.Change]:

@@ -21,7 +21,7 @@ from tierfs.app.store import Store, open_store
 from tierfs.base.words.types import Tier
 from tierfs.engine.chunkstore.place import Place, Server
 from tierfs.engine.metadata import tables
-from tierfs.engine.metadata.records import ARCHIVED_VERSION
+from tierfs.engine.metadata.record_parts import ARCHIVED_VERSION
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.pipeline.spark import archived
 from tierfs.pipeline.spark.errors import TierfsException

@@ -15,7 +15,8 @@ from tierfs.app.store import open_store
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.metadata import directories
-from tierfs.engine.metadata.records import ARCHIVED_VERSION, RECORD_VERSION
+from tierfs.engine.metadata.record_parts import ARCHIVED_VERSION
+from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.tiering.archive.command import met_in
 from tierfs.tiering.archive.due import ArchiveTarget, DueObjects, Movable
 from tierfs.tiering.archive.move import ArchiveMove
@@ -219,8 +220,8 @@ def test_a_copy_whose_intent_is_gone_is_not_linked(store: ArchivedStore) -> None
                 return super().stat(name)
 
         with metadata.read() as txn:
-            segment, published = directories.segment_by_name(txn, "a/large"), txn.store.journal.published_sequence
-        due = DueObjects(Movable(work.cold.location_id, published), asked=True)
+            segment = directories.segment_by_name(txn, "a/large")
+            due = DueObjects(Movable.of(txn, work.cold.location_id), asked=True)
         target = ArchiveTarget("STANDARD_IA", opened.clock.now_ms())
         (action,) = met_in(metadata, due, segment.id, "a/large", target)
         move = ArchiveMove(metadata, work.cold, lambda name: Abandoning(work.in_class(name)), grace_ms=0)

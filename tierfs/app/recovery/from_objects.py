@@ -37,7 +37,7 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, ByteRange, SegmentId
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal import epochs, reader, replay
+from tierfs.engine.journal import archive_mark, epochs, reader, replay, store_mark
 from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.left import end_moving
 from tierfs.engine.journal.publish import Publisher
@@ -142,9 +142,9 @@ def recover_from_objects(
     """Make a store in `path`, which must be missing or empty, from the objects in a place.
 
     Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
-    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, Fenced when another
-    recovery was faster, Archived while objects must be restored, which `thaw_days` requests back for so long, and
-    storage errors; then nothing is left in `path`.
+    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, InvalidRequest for an
+    archive place, and where some objects are in one, Fenced when another recovery was faster, Archived while objects
+    must be restored, which `thaw_days` requests back for so long, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
@@ -152,6 +152,7 @@ def recover_from_objects(
         listing = reader.list_journal(storage)
         if not takes_left:
             require_not_left(storage, listing)
+        _require_whole(storage)
         if listing.last_slot:
             confirm(_ignored(listing))
         rebuilt = RecordsFile(paths.root, _rebuilt_store)
@@ -186,6 +187,27 @@ def recover_from_objects(
         unproven=tuple(listed.unproven),
         warnings=(*changed, *warnings_of(paths, place)),
     )
+
+
+def _require_whole(storage: ChunkStorage) -> None:
+    """Raise InvalidRequest for an archive place, and for a cold tier whose store has one: each has a part of the bytes.
+
+    The other part would be gaps of segments, and orphans there.
+    """
+    try:
+        mark = store_mark.read(storage)
+    except DataLoss:
+        mark = None
+    if mark is not None and mark.is_archive:
+        raise InvalidRequest(
+            f"{storage!r} is the archive place of a store, with a part of its objects", remedy="name its cold tier"
+        )
+    if archive_mark.has_note(storage):
+        raise InvalidRequest(
+            f"the store of {storage!r} has objects in an archive place, too (see {archive_mark.NOTE_NAME} there)",
+            remedy="copy the directories segments and packs of the archive place into the cold tier, delete "
+            f"{archive_mark.NOTE_NAME} there, and run the command again",
+        )
 
 
 def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, Ob
 from tierfs.engine.metadata import changes, checksums, directories, frame_rows, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
-from tierfs.engine.metadata.records import ARCHIVED_VERSION, RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.engine.metadata.record_parts import object_version
+from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.packs import format as packs
@@ -94,7 +95,7 @@ def _link(
 def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> ObjectRecord:
     named = packs.parse_name(chosen.name) if chosen.pack_bytes else None
     record = ObjectRecord(
-        version=ARCHIVED_VERSION if chosen.storage_class else RECORD_VERSION,
+        version=object_version(chosen.storage_class),
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=txn.store.cold_location_id,

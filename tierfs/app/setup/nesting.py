@@ -22,6 +22,7 @@ from tierfs.engine.chunkstore.place import FILE_SCHEME, Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.s3.location import S3_SCHEME
 from tierfs.engine.chunkstore.validate import MARK_NAME
+from tierfs.engine.journal import store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 
 # Objects of one listing request of S3.
@@ -74,9 +75,12 @@ def _urls_above(place: Place) -> Iterator[str]:
 
 
 def _is_a_store(place: Place) -> bool:
-    """Return whether a journal is there; False for keys that may not look above their own prefix."""
+    """Return whether a journal is there, or the mark of an archive place; False for keys that may not look above their
+    own prefix."""
     try:
         with closing(place.open()) as storage:
+            if store_mark.is_there(storage):
+                return True
             first = next(storage.list(JOURNAL_PREFIX), None)
     except (PermissionDenied, NotFound):
         return False

@@ -13,6 +13,7 @@ from functools import lru_cache
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import MIB, Ack, Compression, ReadPriority
 
 # Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
@@ -81,7 +82,7 @@ _MAY_BE_EMPTY = ("offload_above_bytes",)
 _OFF_IS_ZERO = ("trash_age",)
 _NEGATIVE = re.compile(r"-[0-9]+")
 _NAME = re.compile(r"[!-~]{1,100}")
-# As `cold.storage_class`: S3 and Ceph name classes so. A URL is none: a place of its own is no archive.
+# As `cold.storage_class`: S3 and Ceph name classes so. A URL is none: the archive place has a name, IN_PLACE.
 _CLASS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _CLASS_KEY = "archive_class"
 
@@ -134,7 +135,7 @@ class Policy:
     """Time after which a cold object moves to the storage class `archive_class`, from when its bytes became cold; None:
     only a command moves it."""
     archive_class: str | None = None
-    """Storage class of S3 that is the archive; None: there is none."""
+    """Storage class of S3 that is the archive, or IN_PLACE; None: there is none."""
     transform: str | None = None
     """Name of the transform of the entries of ledgers that are exported; None: they leave as they are."""
 
@@ -218,7 +219,7 @@ def allowed(key: str) -> str:
     if key in _LEVELS:
         return f"a whole number from {_MIN_LEVEL} to {_MAX_LEVEL}"
     if key == _CLASS_KEY:
-        return f"a storage class of the S3 server, like GLACIER_IR or DEEP_ARCHIVE, or {OFF}"
+        return f"a storage class of the S3 server, like GLACIER_IR or DEEP_ARCHIVE, {IN_PLACE} or {OFF}"
     if key in _NAMES:
         return f"the name of an installed {key}, or {OFF}"
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
@@ -271,7 +272,7 @@ def _parse_name(key: str, text: str) -> str:
     form = _CLASS if key == _CLASS_KEY else _NAME
     if not form.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid name")
-    return text
+    return IN_PLACE if key == _CLASS_KEY and text.lower() == IN_PLACE else text
 
 
 def _parse_level(text: str) -> int:

@@ -1,4 +1,7 @@
-"""Storage classes of S3 that a policy names as the archive: which of them restore an object before it can be read."""
+"""Storage classes that a policy names as the archive: which of them restore an object before it can be read.
+
+They are those of S3, and `place`: the store's archive place.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ _RESTORED_FIRST = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 # The class of an object for which S3 names none.
 USUAL_CLASS = "STANDARD"
+
+# The class of objects in the store's archive place, another directory or bucket; S3's names have no small letters.
+IN_PLACE = "place"
 
 
 def is_restored_first(storage_class: str) -> bool:

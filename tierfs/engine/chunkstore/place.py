@@ -184,6 +184,12 @@ class Place:
         named = f"{record.url}@{record.endpoint_url}" if record.endpoint_url else record.url
         if named not in self.settings.allowed_locations.split():
             shown = printable(named)
+            if record.archive:
+                raise PermissionDenied(
+                    f"the archive place {shown} is only in the bucket's journal, not allowed here, so nothing is read",
+                    remedy=f"to allow it: tierfs config archive.place={printable(record.url)}; in Spark, or without a "
+                    f'store: [cold] allowed_locations = "{shown}"',
+                )
             raise PermissionDenied(
                 f"{shown} is only in the bucket's journal, not allowed here, so nothing is read there",
                 remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',

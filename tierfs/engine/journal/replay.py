@@ -22,7 +22,17 @@ from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, No
 from tierfs.base.words.types import EntryKind, SegmentId, SegmentKind, Tier
 from tierfs.engine.journal import replay_links, replay_names
 from tierfs.engine.journal.names import checkpoint_name, slot_name
-from tierfs.engine.metadata import batches, chains, directories, empty_ledgers, entries, frames, tables, untrusted
+from tierfs.engine.metadata import (
+    archive_place,
+    batches,
+    chains,
+    directories,
+    empty_ledgers,
+    entries,
+    frames,
+    tables,
+    untrusted,
+)
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
@@ -300,6 +310,11 @@ def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
     record = LOCATIONS.codec.from_message(message)
     require(record.id > 0, "a location without an id")
     current = txn.get(LOCATIONS, tables.u32(record.id))
+    if record.archive:
+        known = archive_place.id_of(txn)
+        possible = record.writable and record.id != txn.uncounted.cold_location_id and known in (0, record.id)
+        require(possible and (current is None or current.archive), "an impossible archive place", record.id)
+    require(record.archive or current is None or not current.archive, "the archive place is another one", record.id)
     if current is not None and not current.from_journal:
         return  # set on this host: a journal does not decide where it connects
     txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
@@ -332,7 +347,8 @@ def _garbage(txn: WriteTransaction, message: pb.GarbageRecord) -> None:
     require(max(record.sequence, record.attempts << 32) <= untrusted.MAX_ID, "a counter overflows", record.sequence)
     require(record.length <= untrusted.MAX_OBJECT_BYTES, "an object has an impossible length", record.name)
     untrusted.check_object_name(record.name, owned=True)
-    if txn.uncounted.replica or record.location_id != txn.uncounted.cold_location_id:
+    is_own = record.location_id == txn.uncounted.cold_location_id
+    if txn.uncounted.replica or not (is_own or archive_place.is_archive(txn, record.location_id)):
         return
     txn.put(GARBAGE, tables.pair(record.due_ms, record.sequence), record)
     txn.reserve("next_garbage", record.sequence)

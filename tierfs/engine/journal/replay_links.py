@@ -16,7 +16,7 @@ from itertools import pairwise
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ChunkState, LocationId, ObjectId, SegmentId, Tier
-from tierfs.engine.metadata import chain, chains, checksums, tables, untrusted
+from tierfs.engine.metadata import archive_place, chain, chains, checksums, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -73,7 +73,7 @@ def _read_objects(
     objects: dict[ObjectId, ObjectRecord] = {}
     for message in messages:
         record = OBJECTS.codec.from_message(message)
-        untrusted.check_object(record, own_location)
+        _check(txn, record, own_location)
         objects[record.id] = _counted(txn, record)
     return objects
 
@@ -147,23 +147,29 @@ def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequenc
 def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
     """Replace the etag of an object that is linked; one that was forgotten since is success. Raises DataLoss."""
     record = OBJECTS.codec.from_message(message)
-    untrusted.check_object(record, txn.store.cold_location_id)
+    _check(txn, record, txn.store.cold_location_id)
     if txn.get(OBJECTS, tables.u64(record.id)) is not None:
         updated = _counted(txn, record)
         txn.put(OBJECTS, tables.u64(updated.id), updated)
 
 
 def move_object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
-    """Give an object that is linked its new name; one that was forgotten since is success. Raises DataLoss."""
+    """Give an object that is linked its new name, in the cold tier or the archive place; one that was forgotten since
+    is success. Raises DataLoss."""
     record = OBJECTS.codec.from_message(message)
-    untrusted.check_object(record, txn.store.cold_location_id)
+    _check(txn, record, txn.store.cold_location_id)
     stored = txn.get(OBJECTS, tables.u64(record.id))
     if stored is None:
         return
-    same = (stored.tier, stored.location_id, stored.length, stored.foreign, stored.encoding, stored.stored_length)
-    moved = (record.tier, record.location_id, record.length, record.foreign, record.encoding, record.stored_length)
+    same = (stored.tier, stored.length, stored.foreign, stored.encoding, stored.stored_length)
+    moved = (record.tier, record.length, record.foreign, record.encoding, record.stored_length)
     require(same == moved and not record.foreign, "an object moved and became another one", record.id)
     txn.put(OBJECTS, tables.u64(record.id), replace(record, references=stored.references))
+
+
+def _check(txn: WriteTransaction, record: ObjectRecord, own_location: LocationId) -> None:
+    in_place = archive_place.id_for(txn, record.location_id, record.archive_class)
+    untrusted.check_object(record, own_location, in_place)
 
 
 def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:

@@ -2,6 +2,8 @@
 
 The journal proves ownership; the mark tells apart two stores whose journals look alike, and a mounted directory from
 an empty mount point, and gives `recover --from-objects` the store that it rebuilds. Its bytes are untrusted.
+
+The archive place of a store has the same object, which says so: there it alone proves the place (archive_mark.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ _MAX_BYTES = 4096
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNKNOWN = "1970-01-01T00:00:00Z"
 _NOTE = "cold tier of a tierfs store; leave this object here"
+_ARCHIVE_NOTE = "archive place of a tierfs store; leave this object here"
+
+# Key of what a place is, if it is not a cold tier.
+_ROLE_KEY, _ARCHIVE = "role", "archive"
 _MS_PER_S = 1000
 
 
@@ -36,6 +42,8 @@ class StoreMark:
     format: int = RECORD_VERSION
     created_ms: int = 0
     """Time the store was made; 0 = unknown."""
+    is_archive: bool = False
+    """Whether the location is the store's archive place."""
 
 
 def mark_of(store: StoreRecord) -> StoreMark:
@@ -94,6 +102,8 @@ def replace(storage: ChunkStorage, mark: StoreMark) -> None:
 def _put(storage: ChunkStorage, mark: StoreMark, *, create_only: bool) -> None:
     created = datetime.fromtimestamp(mark.created_ms / _MS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"tierfs": _NOTE, _STORE_KEY: mark.store_id, "format": mark.format, "created": created}
+    if mark.is_archive:
+        fields |= {"tierfs": _ARCHIVE_NOTE, _ROLE_KEY: _ARCHIVE}
     data = json.dumps(fields, indent=2).encode() + b"\n"
     storage.put(MARK_NAME, BufferSource(data), metadata={_STORE_KEY: mark.store_id}, create_only=create_only)
 
@@ -111,7 +121,7 @@ def _parsed(data: bytes) -> StoreMark:
         raise _damaged(f"its store {printable(str(store_id))} is not a store id")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise _damaged("its format is not a number")
-    return StoreMark(store_id, version, created_ms)
+    return StoreMark(store_id, version, created_ms, fields.get(_ROLE_KEY) == _ARCHIVE)
 
 
 def _is_id(text: str) -> bool:

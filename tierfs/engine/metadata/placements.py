@@ -14,7 +14,8 @@ from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId,
 from tierfs.engine.frames.frame_map import FrameMap
 from tierfs.engine.metadata import chains, checksums, frame_rows, tables
 from tierfs.engine.metadata import records_pb2 as pb
-from tierfs.engine.metadata.records import ARCHIVED_VERSION, RECORD_VERSION, ObjectRecord
+from tierfs.engine.metadata.record_parts import PLACED_VERSION
+from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
 from tierfs.engine.metadata.tables import CHUNKS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 
@@ -95,7 +96,7 @@ def _object(txn: ReadTransaction, object_id: ObjectId) -> HeldObject:
         raise DataLoss(f"object {object_id} has no record", remedy="run: tierfs check")
     message = pb.ObjectRecord.FromString(data)
     encoding = _QUICK_ENCODINGS.get(message.encoding)
-    if message.version > ARCHIVED_VERSION or encoding is None or message.cipher:
+    if message.version > PLACED_VERSION or encoding is None or message.cipher:
         return held_object(OBJECTS.codec.decode(data))
     tier, location_id = _TIERS[message.tier], LocationId(message.location_id)
     of_object = (object_id, tier, location_id, message.name, message.length, message.etag)

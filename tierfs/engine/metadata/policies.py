@@ -13,8 +13,9 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
-from tierfs.engine.metadata import changes, directories, tables
+from tierfs.engine.metadata import archive_place, changes, directories, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
 from tierfs.engine.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
@@ -129,7 +130,7 @@ def check_below(txn: ReadTransaction, entry: Entry) -> None:
     for policies in _set_below(txn, entry.id):
         contradictions.refuse(policies)
         if place is not None:
-            _refuse_in(place, policies)
+            _refuse_in(txn, place, policies)
 
 
 def require_supported(txn: ReadTransaction, place: LocationRecord) -> None:
@@ -137,14 +138,14 @@ def require_supported(txn: ReadTransaction, place: LocationRecord) -> None:
 
     These are larger objects than it stores, and an archive.
     """
-    _refuse_in(place, of_directory(txn, ROOT_DIRECTORY))
+    _refuse_in(txn, place, of_directory(txn, ROOT_DIRECTORY))
     for policies in _set_below(txn, ROOT_DIRECTORY):
-        _refuse_in(place, policies)
+        _refuse_in(txn, place, policies)
 
 
-def _refuse_in(place: LocationRecord, policies: Policies) -> None:
+def _refuse_in(txn: ReadTransaction, place: LocationRecord, policies: Policies) -> None:
     contradictions.refuse_larger(policies, place.max_object_bytes)
-    if why := why_no_archive(place):
+    if why := why_no_archive(txn, place, policies.values.archive_class):
         contradictions.refuse_archive(policies, why)
 
 
@@ -153,11 +154,14 @@ def has_classes(place: LocationRecord) -> bool:
     return place.url.startswith(_S3_URL)
 
 
-def why_no_archive(place: LocationRecord) -> str:
-    """Return why no object of a place can move to another storage class; empty if it can."""
+def why_no_archive(txn: ReadTransaction, place: LocationRecord, archive_class: str | None) -> str:
+    """Return why no object of a place can move to a storage class, or to any for None; empty if it can."""
     if place.keeps_objects:
         return f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy"
-    if not has_classes(place):
+    has_archive = archive_class in (IN_PLACE, None) and archive_place.find(txn) is not None
+    if archive_class == IN_PLACE:
+        return "" if has_archive else "the store has no archive place, which archive.place=URL sets"
+    if not has_archive and not has_classes(place):
         return f"{printable(place.url)} has no storage classes: only a bucket of S3 has"
     return ""
 

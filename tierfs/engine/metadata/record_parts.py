@@ -6,7 +6,21 @@ from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import SegmentStatus, recordable_ns
+
+# Of an ObjectRecord with an archive class: a tierfs that would take a refusal to read it for wrong keys refuses it.
+ARCHIVED_VERSION = 2
+
+# Of one in the archive place: a tierfs that knows only classes would look for it in the cold tier.
+PLACED_VERSION = 3
+
+
+def object_version(archive_class: str) -> int:
+    """Return the least format version of an object's record."""
+    if archive_class == IN_PLACE:
+        return PLACED_VERSION
+    return ARCHIVED_VERSION if archive_class else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,10 @@ from tierfs.engine.metadata.record_parts import (
     OwnerView,
     Removal,
     WriterInfo,
+    object_version,
 )
 
 RECORD_VERSION = 1
-
-# Of an ObjectRecord with an archive class: a tierfs that would take a refusal to read it for wrong keys refuses it.
-ARCHIVED_VERSION = 2
 
 _CRC_BYTES = 4
 
@@ -290,8 +288,8 @@ class ObjectRecord(Record):
         require(self.times.is_sound(), "impossible times of bytes", self.id)
         archivable = self.tier is Tier.COLD and not self.foreign and not self.segment_id
         require(not self.archive_class or archivable, "an impossible archived object", self.id)
-        is_marked = self.version == ARCHIVED_VERSION
-        require(is_marked or not self.archive_class, "an archived object of an old form", self.id)
+        is_marked = self.version >= object_version(self.archive_class)
+        require(is_marked, "an archived object of an old form", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,6 +395,7 @@ class LocationRecord(Record):
     keeps_objects: bool = False
     adoption: AdoptionTimer = NOT_REPEATED
     max_object_bytes: int = 0
+    archive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -461,7 +461,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., mode: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects", "adoption", "max_object_bytes")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects", "adoption", "max_object_bytes", "archive")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -476,6 +476,7 @@ class LocationRecord(_message.Message):
     KEEPS_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     ADOPTION_FIELD_NUMBER: _ClassVar[int]
     MAX_OBJECT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -490,7 +491,8 @@ class LocationRecord(_message.Message):
     keeps_objects: bool
     adoption: AdoptionTimer
     max_object_bytes: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ..., max_object_bytes: _Optional[int] = ...) -> None: ...
+    archive: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ..., max_object_bytes: _Optional[int] = ..., archive: _Optional[bool] = ...) -> None: ...
 
 class AdoptionTimer(_message.Message):
     __slots__ = ("every_s", "layout", "directory_id", "last_ms", "accept_loss")

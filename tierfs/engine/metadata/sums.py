@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import ChunkState, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
@@ -31,7 +32,7 @@ _LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS
 _TRASH_UNCOVERED = 20
 _COLD_OBJECTS, _COLD_GARBAGE = 22, 23
 _COMPRESSED, _COMPRESSED_STORED, _ENCODED = range(24, 27)
-_ARCHIVED, _ARCHIVED_BYTES = 27, 28
+_ARCHIVED, _ARCHIVED_BYTES, _PLACED, _PLACED_BYTES = range(27, 31)
 # `uncovered_bytes`, `active_segments`
 _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
@@ -104,6 +105,9 @@ class Sums:
     archived_objects: int = 0
     archived_bytes: int = 0
     """Stored bytes of those, of which some may be dead."""
+    placed_objects: int = 0
+    """Those of them in the archive place."""
+    placed_bytes: int = 0
 
     @property
     def not_offloaded_bytes(self) -> int:
@@ -202,6 +206,9 @@ def _count_object(values: Values, _: bytes, data: bytes, sign: int) -> None:
     if row.archive_class:
         values[_ARCHIVED] += sign
         values[_ARCHIVED_BYTES] += sign * (row.stored_length or row.length)
+    if row.archive_class == IN_PLACE:
+        values[_PLACED] += sign
+        values[_PLACED_BYTES] += sign * (row.stored_length or row.length)
 
 
 # In the order in which they are counted; each with a byte without which a row counts for nothing and needs no parsing.

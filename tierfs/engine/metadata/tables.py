@@ -18,8 +18,8 @@ from tierfs.engine.metadata.codec import Codec, R
 from tierfs.engine.metadata.followed_range import FollowedRange, FollowedSource
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.ledger_records import EntryRun, LedgerRecord
+from tierfs.engine.metadata.record_parts import PLACED_VERSION
 from tierfs.engine.metadata.records import (
-    ARCHIVED_VERSION,
     ChecksumRun,
     ChunkRecord,
     DirectoryRecord,
@@ -80,7 +80,7 @@ DIRECTORIES = Table(b"directories", Codec(DirectoryRecord, pb.DirectoryRecord), 
 LOCATIONS = Table(b"locations", Codec(LocationRecord, pb.LocationRecord), "location", lambda record: u32(record.id))
 SEGMENTS = Table(b"segments", Codec(SegmentRecord, pb.SegmentRecord))
 CHUNKS = Table(b"chunks", Codec(ChunkRecord, pb.ChunkRecord))
-OBJECTS = Table(b"objects", Codec(ObjectRecord, pb.ObjectRecord, ARCHIVED_VERSION), "object")
+OBJECTS = Table(b"objects", Codec(ObjectRecord, pb.ObjectRecord, PLACED_VERSION), "object")
 CHECKSUMS = Table(b"checksums", Codec(ChecksumRun, pb.ChecksumRun))
 POLICIES = Table(b"policies", Codec(PolicyRecord, pb.PolicyRecord), "policy", lambda record: u64(record.target_id))
 INTENTS = Table(b"intents", Codec(IntentRecord, pb.IntentRecord))

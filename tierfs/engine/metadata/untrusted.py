@@ -12,6 +12,7 @@ import re
 
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
@@ -119,15 +120,19 @@ def check_chunk(record: ChunkRecord, stored: ObjectRecord | pb.ObjectRecord | No
     require(end <= stored.length, "a chunk ends after its object", record.start_offset, stored.id)
 
 
-def check_object(record: ObjectRecord, own_location: int) -> None:
-    """Raise DataLoss unless a cold object's ids, size and names are possible; those of an owned one are ours."""
+def check_object(record: ObjectRecord, own_location: int, archive_location: int = 0) -> None:
+    """Raise DataLoss unless a cold object's ids, size and names are possible; those of an owned one are ours.
+
+    `archive_location`: that of the store's archive place, 0 for none.
+    """
     record.check()
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "refers to a local object", record.id)
     check_times(record.created_ms, record.modified_ms, *record.times.written_ms)
     require(record.times.is_sound(record.length), "an object has impossible times of bytes", record.id)
     require(0 < record.length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
-    own = record.location_id == own_location
+    in_place = record.archive_class == IN_PLACE
+    own = record.location_id == (archive_location if in_place else own_location)
     require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)
     check_object_name(record.name, owned=not record.foreign)
     if record.index_name:

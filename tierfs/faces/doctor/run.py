@@ -7,6 +7,7 @@ from typing import Any
 
 from tierfs.app.store import open_store
 from tierfs.base.options.config import Settings
+from tierfs.faces.doctor.check_archive import check_archive
 from tierfs.faces.doctor.check_cold import check_cold
 from tierfs.faces.doctor.cluster import Cluster, check_cluster, known_store
 from tierfs.faces.doctor.findings import DoctorFinding, FindingLevel, guarded
@@ -46,6 +47,7 @@ def _examine_store(path: Path, *, asked: bool) -> tuple[list[DoctorFinding], Set
             cold: list[DoctorFinding] = []
             if location_id is not None:
                 cold = guarded("cold tier", lambda: check_cold(store, location_id))
+                cold += guarded("archive place", lambda: check_archive(store))
             return [*guarded("store", lambda: check_store(store)), *cold]
 
     return guarded("store", check), settings, known

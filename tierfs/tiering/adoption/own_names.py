@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME
-from tierfs.engine.metadata import policies
+from tierfs.engine.metadata import archive_place, policies
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -34,10 +34,19 @@ class OwnNames:
 
 
 def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
-    """Return the names of our own objects in `place`; empty unless it overlaps with our own cold location."""
+    """Return the names of our own objects in `place`; empty unless it overlaps with our own cold location, or our
+    archive place."""
     if not txn.store.cold_location_id:
         return OwnNames()
-    ours = policies.location(txn, txn.store.cold_location_id)
+    places = [_names_at(txn, place, policies.location(txn, txn.store.cold_location_id))]
+    archive = archive_place.find(txn)
+    if archive is not None:
+        places.append(_names_at(txn, place, archive))
+    prefixes = tuple(prefix for each in places for prefix in each.prefixes)
+    return OwnNames(prefixes, frozenset().union(*(each.names for each in places)))
+
+
+def _names_at(txn: ReadTransaction, place: LocationRecord, ours: LocationRecord) -> OwnNames:
     if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
         return OwnNames()
     named = {record.name for _, record in txn.scan(OBJECTS) if record.location_id == ours.id}

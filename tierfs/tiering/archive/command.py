@@ -93,7 +93,7 @@ class ArchiveCommand:
 
     def _due(self) -> DueObjects:
         with self._metadata.read() as txn:
-            return DueObjects(Movable(self._location_id, txn.store.journal.published_sequence), asked=True)
+            return DueObjects(Movable.of(txn, self._location_id), asked=True)
 
     def _actions(self, pages: Iterable[Sequence[Named]], due: DueObjects) -> Iterator[ArchiveAction]:
         for page in pages:

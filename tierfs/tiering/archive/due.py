@@ -1,4 +1,4 @@
-"""Find the objects that move to another storage class: pure decisions over the chunks of segments.
+"""Find the objects that move to another storage class or place: pure decisions over the chunks of segments.
 
 An object moves when every chunk that points at it is due: of a pack and of a clone they are in several segments. So
 chunks are counted while segments pass by, until they are as many as the object has references.
@@ -14,8 +14,10 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.words import object_names
 from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId
+from tierfs.engine.metadata import archive_place
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import ObjectRecord
+from tierfs.engine.metadata.transaction import ReadTransaction
 
 _MS_PER_S = 1000
 
@@ -57,10 +59,16 @@ class ArchiveTarget:
 class Movable:
     """Filter of the objects that may move at all."""
 
-    location_id: LocationId
-    """The store's own place: those of others are never touched."""
+    location_ids: frozenset[LocationId]
+    """The store's own place and its archive place: those of others are never touched."""
     published_sequence: int
     """Newest change that the journal names."""
+
+    @classmethod
+    def of(cls, txn: ReadTransaction, location_id: LocationId) -> Movable:
+        """Return that of now; `location_id`: the store's own place."""
+        places = frozenset({location_id, archive_place.id_of(txn)})
+        return cls(places - {archive_place.NONE}, txn.store.journal.published_sequence)
 
     def __call__(self, record: ObjectRecord) -> bool:
         """Return whether an object may move: ours, named by the journal, no ledger's, and its bytes have a CRC32C.
@@ -68,7 +76,7 @@ class Movable:
         The objects of a ledger name each other, as Pulsar reads them.
         """
         return (
-            record.location_id == self.location_id
+            record.location_id in self.location_ids
             and not record.foreign
             and not record.encoding.is_ledger
             and record.crc32c is not None

@@ -5,13 +5,14 @@ million at once would keep every writer waiting. A holder that died in between h
 Afterwards the policies move the objects again.
 
 Records are wrong, too, in a place without storage classes: a bucket that was copied there by other means, or recovered
-from such a copy.
+from such a copy. Objects in the archive place are not in the tier, and stay where they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.types import LocationId, ObjectId
 from tierfs.engine.metadata import changes, policies, tables
 from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
@@ -25,20 +26,20 @@ _BATCH = 500
 
 
 def note(txn: WriteTransaction) -> None:
-    """Note that no object of the tier is in the archive any more."""
-    if txn.sums is None or txn.sums.archived_objects:
+    """Note that no object of the tier is in another class any more."""
+    if _has_classes(txn):
         txn.update_store(archive_left=True)
 
 
 def correct(metadata: MetadataStore, location_id: LocationId) -> None:
     """Correct the records, if a move noted it, or the place has no classes. Idempotent."""
     with metadata.read() as txn:
-        is_any = txn.sums is None or txn.sums.archived_objects > 0
-        if not txn.store.archive_left and (not is_any or policies.has_classes(policies.location(txn, location_id))):
+        right = not _has_classes(txn) or policies.has_classes(policies.location(txn, location_id))
+        if not txn.store.archive_left and right:
             return
 
     def wrong(_: ReadTransaction, rows: list[tuple[bytes, ObjectRecord]]) -> list[ObjectId]:
-        return [record.id for _, record in rows if record.archive_class]
+        return [record.id for _, record in rows if record.archive_class not in ("", IN_PLACE)]
 
     for ids in batches(metadata.read, OBJECTS, _BATCH, wrong):
         if ids:
@@ -48,8 +49,13 @@ def correct(metadata: MetadataStore, location_id: LocationId) -> None:
         txn.update_store(archive_left=False)
 
 
+def _has_classes(txn: ReadTransaction) -> bool:
+    """Return whether records may name a class of the tier."""
+    return txn.sums is None or txn.sums.archived_objects > txn.sums.placed_objects
+
+
 def _correct(txn: WriteTransaction, ids: list[ObjectId]) -> None:
     for object_id in ids:
         record = txn.get(OBJECTS, tables.u64(object_id))
-        if record is not None and record.archive_class:
+        if record is not None and record.archive_class not in ("", IN_PLACE):
             changes.move_object(txn, replace(record, archive_class="", version=RECORD_VERSION))

@@ -2,7 +2,7 @@
 
 A pass begins when an object falls due that the last one met, when policies change, and after the shortest
 `archive_after` of all, as objects that are newer than the pass are due then at the earliest. Without such a policy
-there is none, nor where the place has no archive: `config` and `move` refuse the policies there, but records of before
+there is none, nor where nothing can be archived: `config` and `move` refuse the policies there, but records of before
 that, or a restored backup, may have them.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from tierfs.base.words.types import LocationId, SegmentId
-from tierfs.engine.metadata import directories, policies
+from tierfs.engine.metadata import archive_place, directories, policies
 from tierfs.engine.metadata.policies import PolicyCache
-from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.records import LocationRecord, SegmentRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
@@ -34,7 +34,7 @@ _AFTER = b"archive_after"
 # Between two passes, at least: one over a million chunks costs half a minute of a core (a guess).
 _LEAST_REST_MS = 10_000
 
-_Settings = tuple[tuple[bytes, bytes], ...]
+_Settings = tuple[tuple[bytes, bytes] | LocationRecord | None, ...]
 
 
 class ArchiveWatch:
@@ -45,11 +45,11 @@ class ArchiveWatch:
         self._location_id = location_id
         self._cache = PolicyCache()
         self._settings: _Settings = ()
-        """Rows of the policies of the last pass."""
+        """Rows of the policies of the last pass, and the places."""
         self._seen = 0
         """Transaction of the last look at them."""
-        self._why_off = ""
-        """Why the place has no archive; empty if it has one."""
+        self._why_not: dict[str | None, str] = {}
+        """Why nothing can move to a class, None for all of them; empty if it can."""
         self._pass: Iterator[ArchiveAction | None] | None = None
         self._rest_until_ms = 0
         self.more = False
@@ -84,31 +84,36 @@ class ArchiveWatch:
             if txn.id != self._seen:
                 self._seen = txn.id
                 rows = tuple((bytes(key), bytes(data)) for key, data in txn.scan_raw(POLICIES.name) if _AFTER in data)
-                if rows != self._settings:
-                    self._settings, self._rest_until_ms = rows, 0
-                self._look_at_place(txn)
-        return bool(self._settings) and not self._why_off and now_ms >= self._rest_until_ms
+                places = (policies.location(txn, self._location_id), archive_place.find(txn)) if rows else ()
+                if (*rows, *places) != self._settings:
+                    self._settings, self._rest_until_ms = (*rows, *places), 0
+                    self._why_not = {}
+            return bool(self._settings) and self._can_move(txn, None) and now_ms >= self._rest_until_ms
 
-    def _look_at_place(self, txn: ReadTransaction) -> None:
-        why = policies.why_no_archive(policies.location(txn, self._location_id)) if self._settings else ""
-        if why and why != self._why_off:
-            log.warning("the policies archive_after and archive_class have no effect: %s", why)
-        self._why_off = why
+    def _can_move(self, txn: ReadTransaction, storage_class: str | None) -> bool:
+        """Return whether objects can move to a class, None for any; the first time, warn if not."""
+        if storage_class not in self._why_not:
+            why = policies.why_no_archive(txn, policies.location(txn, self._location_id), storage_class)
+            self._why_not[storage_class] = why
+            if why:
+                log.warning("the policies archive_after and archive_class have no effect: %s", why)
+        return not self._why_not[storage_class]
 
     def _all(self, may_try: Callable[[SegmentId], bool]) -> Iterator[ArchiveAction | None]:
         """Yield what is due in all segments; None now and then, so that a slice can end."""
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
-            due = DueObjects(Movable(self._location_id, txn.store.journal.published_sequence))
+            due = DueObjects(Movable.of(txn, self._location_id))
         shortest_ms, start = 0, b""
         while True:
             with self._metadata.read() as txn:
                 page = list(islice(txn.scan(SEGMENTS, start), _PAGE))
                 chosen = list(self._wanted(txn, page, now_ms))
+                possible = {each.storage_class for _, _, each in chosen if self._can_move(txn, each.storage_class)}
             for segment, path, wanted in chosen:
                 after_ms = now_ms - wanted.cold_before_ms
                 shortest_ms = min(shortest_ms or after_ms, after_ms)
-                if may_try(segment.id):
+                if wanted.storage_class in possible and may_try(segment.id):
                     yield from met_in(self._metadata, due, segment.id, path, wanted)
                 yield None
             if len(page) < _PAGE:

@@ -31,6 +31,7 @@ from tierfs.engine.chunkstore.sequential_read import ObjectFile, read_steps
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import replay
 from tierfs.engine.metadata import (
+    archive_place,
     chain_edits,
     chains,
     changes,
@@ -267,8 +268,8 @@ class SegmentRestore:
     def _open(self, stored: StoredObject) -> Contents:
         """Read all of a dump and check it. Raises DataLoss, and NotFound for another store's."""
         with self._metadata.read() as txn:
-            own_location = txn.store.cold_location_id
-        dump = segment_grammar.read(read_dump(self._storage, stored), stored.name, own_location)
+            own_location, archive_id = txn.store.cold_location_id, archive_place.id_of(txn)
+        dump = segment_grammar.read(read_dump(self._storage, stored), stored.name, own_location, archive_id)
         if dump.head.store_id != self._metadata.store_id:
             raise NotFound(f"{stored.name} is the dump of another store's segment")
         return dump

@@ -16,7 +16,7 @@ from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import LocationId, SegmentKind, SegmentStatus
 from tierfs.engine.journal import replay
-from tierfs.engine.metadata import empty_ledgers, message_rows, policies, tables, untrusted
+from tierfs.engine.metadata import archive_place, empty_ledgers, message_rows, policies, tables, untrusted
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 from tierfs.engine.metadata.record_parts import OwnerView, WriterInfo
@@ -77,12 +77,17 @@ class Contents:
         return kept
 
 
-def read(pieces: Iterable[pb.SegmentDump], name: str, own_location: LocationId) -> Contents:
+def read(
+    pieces: Iterable[pb.SegmentDump],
+    name: str,
+    own_location: LocationId,
+    archive_location: LocationId = archive_place.NONE,
+) -> Contents:
     """Return the contents of a dump, which lies under this name. Raises DataLoss for anything but the grammar's."""
     grammar: _Grammar | None = None
     for piece in pieces:
         try:
-            grammar = grammar or _Grammar(name, piece, own_location)
+            grammar = grammar or _Grammar(name, piece, own_location, archive_location)
             grammar.take(piece)
         except DataLoss as exc:
             raise refused(name, exc) from exc
@@ -104,9 +109,12 @@ def refused(name: str, reason: DataLoss | str) -> DataLoss:
 class _Grammar:
     """Checks the changes of a dump in their order."""
 
-    def __init__(self, name: str, first: pb.SegmentDump, own_location: LocationId) -> None:
+    def __init__(
+        self, name: str, first: pb.SegmentDump, own_location: LocationId, archive_location: LocationId
+    ) -> None:
         self._contents = Contents(name, Head.of(first))
         self._own_location = own_location
+        self._archive_location = archive_location
         self._step = -1
         self._described: dict[int, bytes] = {}
         self._names: dict[tuple[int, str], int] = {}
@@ -201,7 +209,7 @@ class _Grammar:
         require(self._described.setdefault(record.id, described) == described, "an object twice, and not the same")
         if record.id in self._contents.objects:
             return
-        untrusted.check_object(record, self._own_location)
+        untrusted.check_object(record, self._own_location, self._archive_location)
         require(max(record.id, record.linked_sequence) <= _MAX_NUMBER, "a counter near its end")
         require(
             not record.encoding.is_ledger or record.segment_id == self._id, "an object of another ledger", record.id
@@ -259,9 +267,9 @@ def _is_shared(txn: ReadTransaction, record: ObjectRecord, dump: str) -> bool:
         return False
 
     def facts(item: ObjectRecord) -> tuple[object, ...]:
-        # An object that moved to the archive, or back, has another name by now, and the same bytes.
-        name = item.name if item.crc32c is None else ""
-        physical = (item.tier, item.location_id, name, item.length, item.foreign, item.crc32c)
+        # An object that moved to the archive, or back, has another name and place by now, and the same bytes.
+        where = (item.location_id, item.name) if item.foreign or item.crc32c is None else ()
+        physical = (item.tier, where, item.length, item.foreign, item.crc32c)
         return (*physical, item.encoding, item.stored_length, item.index_name, item.entries_name)
 
     # Segments share packs, and clones any object but a ledger's.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
@@ -22,7 +22,7 @@ from tierfs.base.words.types import LocationId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import batch_markers
-from tierfs.engine.metadata import chains, policies, store_ownership, tables
+from tierfs.engine.metadata import archive_place, chains, policies, store_ownership, tables
 from tierfs.engine.metadata.records import GarbageRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
@@ -84,6 +84,24 @@ class Collected:
         return cls(failed=1, error=f"{printable(name)}: {error}", error_kind=type(error).__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Uncertain:
+    """Why cold objects stay."""
+
+    cold: TierfsError | None = None
+    archive_id: LocationId = archive_place.NONE
+    archive: TierfsError | None = None
+
+    def of(self, record: GarbageRecord) -> TierfsError | None:
+        """Return why what a row names stays; None if it may go."""
+        if record.tier is not Tier.COLD:
+            return None
+        return self.archive if record.location_id == self.archive_id else self.cold
+
+
+_CERTAIN = _Uncertain()
+
+
 class Collector:
     """Deletes garbage. Only the holder deletes cold objects; any process deletes local files."""
 
@@ -93,15 +111,18 @@ class Collector:
         files: ChunkFiles,
         storage_of: Callable[[LocationId], ChunkStorage],
         require_ownership: Callable[[], None] | None = None,
+        require_archive: Callable[[], None] | None = None,
     ) -> None:
         """Have `require_ownership` (Publisher) prove that the bucket is ours before cold objects go.
 
-        Without it they stay.
+        Those in the archive place go only if `require_archive` (ArchiveProof) sees its mark, too. Without these they
+        stay.
         """
         self._metadata = metadata
         self._files = files
         self.storage_of = storage_of
         self._require_ownership = require_ownership
+        self._require_archive = require_archive
         self._left: dict[tuple[Tier, ...], tuple[int, bytes, int]] = {}
         """Per tiers collected: sequence published, last row looked at and time of the last pass."""
         self.deleting = threading.Lock()
@@ -144,7 +165,7 @@ class Collector:
             with self.deleting:
                 due, after, more = self._due(after, tiers)
                 cold = any(record.tier is Tier.COLD for _, record in due)
-                uncertain = self._uncertain() if cold else None
+                uncertain = self._uncertain({record.location_id for _, record in due}) if cold else _CERTAIN
                 together = _COMMITTED_TOGETHER if cold else _FILES_TOGETHER
                 for first in range(0, len(due), together):
                     some = due[first : first + together]
@@ -200,19 +221,15 @@ class Collector:
                     txn.delete(GARBAGE.name, key)
                     txn.put(GARBAGE, tables.pair(later.due_ms, later.sequence), later)
 
-    def _uncertain(self) -> TierfsError | None:
-        """Return why ownership of the bucket cannot be confirmed now, or None if confirmed. Raises Fenced."""
-        if self._require_ownership is None:
-            return Unavailable("only the store's holder deletes cold objects")
-        try:
-            self._require_ownership()
-        except Fenced:
-            raise
-        except TierfsError as exc:
-            return exc
-        return None
+    def _uncertain(self, location_ids: Container[LocationId]) -> _Uncertain:
+        """Return why ownership of the bucket, and of the archive place, cannot be confirmed now. Raises Fenced."""
+        with self._metadata.read() as txn:
+            archive_id = archive_place.id_of(txn)
+        cold = _error_of(self._require_ownership)
+        archive = cold or (_error_of(self._require_archive) if archive_id in location_ids else None)
+        return _Uncertain(cold, archive_id, archive)
 
-    def _delete_some(self, due: list[tuple[bytes, GarbageRecord]], uncertain: TierfsError | None) -> Collected:
+    def _delete_some(self, due: list[tuple[bytes, GarbageRecord]], uncertain: _Uncertain) -> Collected:
         """Delete what a few rows name, then commit the outcome; a crash in between repeats the deletions."""
         errors = self._delete_each([record for _, record in due], uncertain)
         left = self._left_of_jobs(due, errors)
@@ -229,10 +246,10 @@ class Collector:
                 chains.discard(txn, location_id, name)
         return total
 
-    def _delete_each(self, records: list[GarbageRecord], uncertain: TierfsError | None) -> list[TierfsError | None]:
+    def _delete_each(self, records: list[GarbageRecord], uncertain: _Uncertain) -> list[TierfsError | None]:
         """Delete what rows name, in order; many files in threads."""
         if len(records) < _LEAST_IN_THREADS or any(record.tier is Tier.COLD for record in records):
-            return [self._delete(record, uncertain if record.tier is Tier.COLD else None) for record in records]
+            return [self._delete(record, uncertain.of(record)) for record in records]
         parts = [records[first : first + _EACH] for first in range(0, len(records), _EACH)]
         with Pool(_THREADS, "tierfs-delete") as pool:
             done = pool.run(lambda part: [self._delete(record, None) for record in part], parts)
@@ -287,6 +304,19 @@ class Collector:
                 remedy="run: tierfs check",
             )
         self.storage_of(record.location_id).delete(record.name)
+
+
+def _error_of(require: Callable[[], None] | None) -> TierfsError | None:
+    """Return why a place is not proved to be ours, None if it is. Raises Fenced."""
+    if require is None:
+        return Unavailable("only the store's holder deletes cold objects")
+    try:
+        require()
+    except Fenced:
+        raise
+    except TierfsError as exc:
+        return exc
+    return None
 
 
 def _put_off(txn: WriteTransaction, record: GarbageRecord, error: TierfsError) -> None:

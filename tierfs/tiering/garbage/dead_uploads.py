@@ -49,7 +49,7 @@ class DeadUpload:
 
 
 class DeadUploads:
-    """Finds and aborts them in one store's cold location."""
+    """Finds and aborts them in one store's cold location, or its archive place, which has no jobs."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
         self._metadata = metadata
@@ -77,6 +77,15 @@ class DeadUploads:
         ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
         unowned = [stored for stored in written if job_of(stored.name) not in alive]
         return [*ended, *self._without_intent(pending, alive), *self._without_record(unowned)]
+
+    def find_pending(self, *, grace_ms: int) -> list[DeadUpload]:
+        """Return those among the uploads alone: jobs are in the cold location."""
+        before_ms = self._metadata.clock.now_ms() - grace_ms
+        under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
+        with self._metadata.read() as txn:
+            epoch = txn.store.store_epoch
+        old = (upload for upload in under_way if upload.started_ms <= before_ms)
+        return list(self._without_intent([upload for upload in old if _is_ours(upload, epoch)], set()))
 
     def abort(self, dead: Iterable[DeadUpload]) -> Collected:
         """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; returns the failures."""

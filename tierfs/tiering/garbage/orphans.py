@@ -66,6 +66,8 @@ class Orphan:
     length: int
     next_id: int
     """The store's next id when no record named it: an object that names it since has at least this one."""
+    location_id: LocationId = LocationId(0)
+    """Of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,12 @@ class _Unnamed:
 
 
 class OrphanFinder:
-    """Finds and discards the orphans among one store's files and in its cold location."""
+    """Finds and discards the orphans among one store's files and in its cold location, or its archive place."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, storage: ChunkStorage | None, location_id: LocationId
     ) -> None:
+        """Without a `storage` only files are looked at."""
         self._metadata = metadata
         self._files = files
         self._storage = storage
@@ -93,10 +96,17 @@ class OrphanFinder:
     def find(self, *, grace_ms: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        listed = chain(
-            self._local(Meter(report, noun="local file").each(self._files.names()), before_ms),
-            Meter(report, noun="cold object").each(self._cold(before_ms), lambda candidate: candidate.name),
-        )
+        local = self._local(Meter(report, noun="local file").each(self._files.names()), before_ms)
+        return self._orphans_among(chain(local, self._listed(before_ms, report)), report)
+
+    def find_objects(self, *, grace_ms: int, report: OnProgress = unseen) -> list[Orphan]:
+        """Do so among the objects alone."""
+        return self._orphans_among(self._listed(self._metadata.clock.now_ms() - grace_ms, report), report)
+
+    def _listed(self, before_ms: int, report: OnProgress) -> Iterator[_Unnamed]:
+        return Meter(report, noun="cold object").each(self._cold(before_ms), lambda candidate: candidate.name)
+
+    def _orphans_among(self, listed: Iterator[_Unnamed], report: OnProgress) -> list[Orphan]:
         unnamed: list[_Unnamed] = []
         while some := list(islice(listed, _LOOKED_AT_TOGETHER)):
             with self._metadata.read() as txn:
@@ -107,7 +117,7 @@ class OrphanFinder:
             named = _named(txn, {candidate.name for candidate in unnamed}) if unnamed else set()
             named |= self._adopted(txn) if unnamed else set()
         orphans = (
-            Orphan(candidate.tier, candidate.name, candidate.length, next_id)
+            Orphan(candidate.tier, candidate.name, candidate.length, next_id, self._location_id)
             for candidate in unnamed
             if candidate.name not in named
         )
@@ -131,7 +141,7 @@ class OrphanFinder:
                 files.append(orphan)
                 continue
             with self._metadata.write() as txn:
-                chains.discard(txn, self._location_id, orphan.name, orphan.length)
+                chains.discard(txn, orphan.location_id, orphan.name, orphan.length)
             discarded(orphan.length, orphan.name, 1)
         total = Collected()
         for at in range(0, len(files), _UNLINKED_TOGETHER):

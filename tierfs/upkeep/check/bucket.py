@@ -15,7 +15,7 @@ from tierfs.base.words.object_names import is_about_job
 from tierfs.base.words.types import LocationId, SegmentId, Tier
 from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.engine.metadata import tables
+from tierfs.engine.metadata import archive_place, tables
 from tierfs.engine.metadata.message_rows import message, messages
 from tierfs.engine.metadata.record_parts import may_have_length
 from tierfs.engine.metadata.records import ObjectRecord
@@ -89,6 +89,8 @@ class BucketCheck:
         self._places = places or Places(metadata, storage_of)
         self._bad: dict[int, _Bad] = {}
         self._silent: dict[LocationId, str] = {}
+        self._away: dict[LocationId, str] = {}
+        """Why the archive place is not looked at."""
         self._changed = changed or ChangedObjects(metadata, storage_of)
         self._report = report
         self._waiting: list[tuple[int, StoredObject]] = []
@@ -100,11 +102,12 @@ class BucketCheck:
     def run(self) -> Iterator[Finding]:
         """Yield everything that is wrong; an unreachable place is one finding. Raises what the storage raises."""
         beside = {} if self._location_id is None else self._look_at_listings(self._storage_of(self._location_id))
+        self._look_at_archive()
         self._look_at_the_rest()
         self._look_at_unchunked()
         missing = {bad.location_id for bad in self._bad.values() if bad.difference is None}
         missing |= {record.location_id for record, _ in self._unchunked.values()}
-        away = {place: why for place in missing if (why := self._places.away(place)) is not None}
+        away = {place: why for place in missing if (why := self._places.away(place)) is not None} | self._away
         yield from (unreachable(place, why) for place, why in away.items())
         yield from self._located({number for number, bad in self._bad.items() if bad.location_id not in away})
         with self._metadata.read() as txn:
@@ -129,9 +132,28 @@ class BucketCheck:
         for batch in _batches(meter.each(chain.from_iterable(listings), lambda listed: listed.name)):
             for listed in batch:
                 beside.pop(listed.name, None)
-            self._compare(batch, known)
+            self._compare(batch, known, self._location_id)
             self._judge_changed()
         return beside
+
+    def _look_at_archive(self) -> None:
+        """Compare the listing of the archive place, if it is proved; else its objects are not looked at."""
+        with self._metadata.read() as txn:
+            archive_id = archive_place.id_of(txn)
+        if not archive_id:
+            return
+        why = self._places.away(archive_id)
+        if why is not None:
+            self._away[archive_id] = why
+            return
+        known, listed = self._named_otherwise(), chunk_objects(self._storage_of(archive_id))
+        meter = Meter(self._report, noun="archived object")
+        try:
+            for batch in _batches(meter.each(listed, lambda stored: stored.name)):
+                self._compare(batch, known, archive_id)
+                self._judge_changed()
+        except (Unavailable, PermissionDenied) as exc:
+            self._silent[archive_id] = str(exc)
 
     def _look_at_unchunked(self) -> None:
         """Look for the objects that no chunk refers to."""
@@ -159,7 +181,7 @@ class BucketCheck:
                     names.add(record.name, 0)
         return names
 
-    def _compare(self, batch: Iterable[StoredObject], known: NamesIndex) -> None:
+    def _compare(self, batch: Iterable[StoredObject], known: NamesIndex, location_id: LocationId | None) -> None:
         young_ms = self._metadata.clock.now_ms() - _YOUNG_MS
         with self._metadata.read() as txn:
             for listed in batch:
@@ -167,7 +189,7 @@ class BucketCheck:
                 numbers = list(self._table.names[Tier.COLD].find(listed.name))
                 for number in numbers:
                     record = message(txn, OBJECTS, tables.u64(self._table.ids[number]))
-                    if record is None or record.location_id != self._location_id:
+                    if record is None or record.location_id != location_id:
                         continue
                     # Else it is looked at by itself, later: the store may have left the place that is listed.
                     if listed.length_bytes == (record.stored_length or record.length):
@@ -205,7 +227,8 @@ class BucketCheck:
             for batch in _batches(iter(left)):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
-                    records = [record for number in ids if (record := txn.get(OBJECTS, tables.u64(number))) is not None]
+                    rows = (txn.get(OBJECTS, tables.u64(number)) for number in ids)
+                    records = [each for each in rows if each is not None and each.location_id not in self._away]
                 for record, stored in zip(records, pool.in_order(self._look, records), strict=True):
                     self.totals.looked_at += 1
                     looked_at(0, record.name, 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tierfs.base.words.types import Tier
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.message_rows import messages
-from tierfs.engine.metadata.records import ARCHIVED_VERSION
+from tierfs.engine.metadata.record_parts import PLACED_VERSION
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.upkeep.check.findings import RECOVER, Finding, Kind, Mend, Severity
@@ -23,7 +23,7 @@ def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) 
             continue
         table.add(record)
         cold = record.tier == Tier.COLD
-        if record.version > ARCHIVED_VERSION or (cold and not record.etag):
+        if record.version > PLACED_VERSION or (cold and not record.etag):
             yield _damaged(key)
         if cold and record.location_id not in locations:
             yield Finding(

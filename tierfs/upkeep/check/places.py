@@ -16,6 +16,7 @@ from tierfs.base.words.types import LocationId, Tier
 from tierfs.base.words.units import count
 from tierfs.engine.chunkstore.located import PlaceSeen
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.journal import archive_mark
 from tierfs.engine.metadata import policies, tables
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.records import LocationRecord
@@ -25,7 +26,7 @@ from tierfs.upkeep.check.journal import JournalCheck
 from tierfs.upkeep.check.unchunked import unchunked
 
 # Objects of a place, spread over all of them, that must all be missing before the place counts as away (a guess).
-_ASKED_FOR = 100
+ASKED_FOR = 100
 
 # With fewer objects than this and the store's journal present, a missing object is just missing.
 _LEAST_OF_OURS = 2
@@ -60,6 +61,9 @@ class Places:
             storage = self._storage_of(location_id)
             if own and store.journal.published_sequence and not JournalCheck(self._metadata, storage).is_ours():
                 return _text(place, "it has no journal of this store")
+            if place.archive:
+                archive_mark.require(storage, store.store_id)
+                return None  # what is missing there is missing
             return self._missing(place, storage, own=own)
         except (NotFound, WrongColdTier) as exc:
             return _text(place, str(exc))
@@ -72,7 +76,7 @@ class Places:
         ids, empty = self._ids(place.id), self._unchunked(place.id)
         if own and len(ids) < _LEAST_OF_OURS:
             return None
-        for name in chain(self._spread(ids), empty[:: max(1, len(empty) // _ASKED_FOR)]):
+        for name in chain(self._spread(ids), empty[:: max(1, len(empty) // ASKED_FOR)]):
             try:
                 storage.stat(name)
             except NotFound:
@@ -98,7 +102,7 @@ class Places:
 
     def _spread(self, ids: array[int]) -> Iterator[str]:
         """Yield the names of some objects, from the first to the last."""
-        step = max(1, len(ids) // _ASKED_FOR)
+        step = max(1, len(ids) // ASKED_FOR)
         with self._metadata.read() as txn:
             records = [txn.get(OBJECTS, tables.u64(number)) for number in {*ids[::step], *ids[-1:]}]
         yield from (record.name for record in records if record is not None)

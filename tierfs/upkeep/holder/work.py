@@ -31,7 +31,8 @@ from tierfs.engine.segments.positions import Position
 from tierfs.tiering import evict, objects
 from tierfs.tiering.archive.command import ArchiveCommand, ArchiveReport
 from tierfs.tiering.archive.due import ArchiveAction, ArchiveTarget
-from tierfs.tiering.archive.move import ArchiveMove, require_classes
+from tierfs.tiering.archive.leftovers import ArchiveSweep
+from tierfs.tiering.archive.move import ArchiveMove, ArchiveTier, no_archive, require_possible
 from tierfs.tiering.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_chunks, up_to
 from tierfs.tiering.consolidate import Consolidate
@@ -70,6 +71,8 @@ class ColdWork(LocalWork):
     """Connects to a place that is not the store's yet; the caller closes it."""
     in_class: Callable[[str], ChunkStorage]
     """The store's place, whose new objects get a storage class; "": that of the settings."""
+    archive_tier: Callable[[], ArchiveTier | None] = no_archive
+    """The archive place of now."""
 
     tiers = tuple(Tier)
 
@@ -84,7 +87,9 @@ class ColdWork(LocalWork):
         self.managed = ManagedOffload(self.metadata, self.ledgers)
         self.packs = PackOffload(self.metadata, files, cold)
         self.consolidator = Consolidate(self.metadata, cold, grace_ms=settings.grace_s * _MS_PER_S)
-        self.archiver = ArchiveMove(self.metadata, cold, self.in_class, grace_ms=settings.grace_s * _MS_PER_S)
+        self.archiver = ArchiveMove(
+            self.metadata, cold, self.in_class, self.archive_tier, grace_ms=settings.grace_s * _MS_PER_S
+        )
 
     def resolve_crashed(self) -> None:
         """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
@@ -192,19 +197,19 @@ class ColdWork(LocalWork):
         return done
 
     def archive_one(self, action: ArchiveAction) -> None:
-        """Move one object to another storage class; see ArchiveMove.run. Raises InvalidRequest without classes."""
+        """Move one object to another storage class; see ArchiveMove.run. Raises InvalidRequest where that cannot be."""
         with self.metadata.read() as txn:
-            require_classes(policies.location(txn, self.cold.location_id))
+            require_possible(txn, policies.location(txn, self.cold.location_id), action.storage_class)
         ballast.with_half(self.ballast_path, lambda: self.archiver.run(action))
 
     def archive(self, path: str, storage_class: str, *, dry_run: bool, report: OnProgress) -> ArchiveReport:
         """Move the cold objects at or below a path to a storage class, now; "" moves them back to that of new ones.
 
-        Repeating it does nothing. Raises NotFound, InvalidRequest without classes, Fenced, and the first error after
-        all else was done; the successful part stays.
+        Repeating it does nothing. Raises NotFound, InvalidRequest where that cannot be, Fenced, and the first error
+        after all else was done; the successful part stays.
         """
         with self.metadata.read() as txn:
-            require_classes(policies.location(txn, self.cold.location_id))
+            require_possible(txn, policies.location(txn, self.cold.location_id), storage_class)
         if not dry_run:
             self.publisher.require_ownership()
         wanted = ArchiveTarget(storage_class, self.metadata.clock.now_ms())
@@ -299,7 +304,8 @@ class ColdWork(LocalWork):
             if not waiting:
                 return
             self.cold.require_ours()
-            outcomes = ballast.with_room(self.ballast_path, partial(evict.evict_some, self.metadata, tuple(waiting)))
+            evict_some = partial(evict.evict_some, self.metadata, counts_archive=self._is_archive_proved())
+            outcomes = ballast.with_room(self.ballast_path, partial(evict_some, tuple(waiting)))
             files += sum(outcome.chunks for _, outcome in outcomes if isinstance(outcome, Evicted))
             file_bytes += sum(outcome.bytes for _, outcome in outcomes if isinstance(outcome, Evicted))
             for action, outcome in outcomes:
@@ -309,6 +315,13 @@ class ColdWork(LocalWork):
                 waiting.popleft()
                 yield action, before.plus(outcome) if isinstance(outcome, Evicted) else outcome
                 before = Evicted()
+
+    def _is_archive_proved(self) -> bool:
+        """Return whether the archive place is proved; True while nothing is there."""
+        with self.metadata.read() as txn:
+            is_used = txn.sums is None or txn.sums.placed_objects > 0
+        archive = self.archive_tier() if is_used else None
+        return archive is None or archive.why_not() is None
 
     def make_room(self, first: str) -> int:
         """Evict cold bytes whatever their lag until appends have room: of the trash first, then of segment `first`.
@@ -384,12 +397,15 @@ class ColdWork(LocalWork):
         with self.metadata.read() as txn:
             if txn.store.replica:
                 store_ownership.require_owner(txn.store)
-        return self._orphan_finder().find(grace_ms=grace_s * 1000, report=report)
+        sweep = self._archive_sweep()
+        orphans = self._orphan_finder().find(grace_ms=grace_s * _MS_PER_S, report=report)
+        return orphans if sweep is None else [*orphans, *sweep.orphans(grace_ms=grace_s * _MS_PER_S, report=report)]
 
     def dead_uploads(self, *, grace_s: int, report: OnProgress = unseen) -> list[DeadUpload]:
         """Return uploads older than the grace period that will not be finished."""
         report(doing("looking for dead uploads"))
-        return self._dead_uploads().find(grace_ms=grace_s * 1000)
+        sweep, dead = self._archive_sweep(), self._dead_uploads().find(grace_ms=grace_s * _MS_PER_S)
+        return dead if sweep is None else [*dead, *sweep.dead_uploads(grace_ms=grace_s * _MS_PER_S)]
 
     def collect_all(self, *, grace_s: int, report: OnProgress = unseen) -> Collected:
         """Delete the garbage that is due or failed before, and orphans; abort dead uploads.
@@ -400,7 +416,10 @@ class ColdWork(LocalWork):
         self.publish(report)
         self.collector.retry_failed()
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s, report=report), report)
-        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s, report=report))
+        uploads, sweep = self._dead_uploads(), self._archive_sweep()
+        aborted = uploads.abort(uploads.find(grace_ms=grace_s * _MS_PER_S))
+        if sweep is not None:
+            aborted = aborted.plus(sweep.abort(grace_ms=grace_s * _MS_PER_S)).plus(sweep.failure())
         return self.collect(report).plus(unlinked).plus(aborted).plus(self._delete_superseded())
 
     def superseded(self) -> list[StoredObject]:
@@ -416,6 +435,10 @@ class ColdWork(LocalWork):
     def _dead_uploads(self) -> DeadUploads:
         cold = self.cold
         return DeadUploads(self.metadata, cold.storage, cold.location_id)
+
+    def _archive_sweep(self) -> ArchiveSweep | None:
+        archive = self.archive_tier()
+        return None if archive is None else ArchiveSweep(self.metadata, self.engine.files, archive)
 
     def _orphan_finder(self) -> OrphanFinder:
         return OrphanFinder(self.metadata, self.engine.files, self.cold.storage, self.cold.location_id)

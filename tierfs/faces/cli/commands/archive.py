@@ -1,11 +1,11 @@
-"""Define tierfs archive: move cold objects to another storage class, or back."""
+"""Define tierfs archive: move cold objects to another storage class or to the archive place, or back."""
 
 from __future__ import annotations
 
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.words.storage_classes import is_restored_first
+from tierfs.base.words.storage_classes import IN_PLACE, is_restored_first
 from tierfs.faces.cli import output
 from tierfs.faces.cli.options import dry_run_option
 from tierfs.faces.cli.paths import each_command
@@ -14,15 +14,18 @@ from tierfs.faces.cli.session import Session
 
 
 @each_command("archive", "[PATH]...")
-@click.option("--class", "storage_class", metavar="CLASS", help="Storage class  [default: the policy archive_class]")
+@click.option(
+    "--class", "storage_class", metavar="CLASS", help="Storage class, or place  [default: the policy archive_class]"
+)
 @click.option("--back", is_flag=True, help="Move the objects back to the storage class of new objects.")
 @dry_run_option("Show the objects to move, and change nothing.")
 def archive(session: Session, store: Store, name: str, storage_class: str | None, back: bool, dry_run: bool) -> None:
     """Move the cold objects below each PATH to another storage class of the bucket now; without PATH, all objects.
 
-    A mount or daemon does the same when the policy archive_after says so. The server copies the objects; each copy is
-    proved before it replaces the old object, which is deleted after the grace period. Classes such as DEEP_ARCHIVE must
-    restore an object before it can be read: see tierfs thaw.
+    The class place is the archive place of the store, another directory or bucket: tierfs config archive.place=URL.
+    A mount or daemon does the same when the policy archive_after says so. The server copies the objects, or, between
+    two places, this machine; each copy is proved before it replaces the old object, which is deleted after the grace
+    period. Classes such as DEEP_ARCHIVE must restore an object before it can be read: see tierfs thaw.
 
     Objects that segments outside of PATH have parts of stay, and so do ledgers and adopted objects. --back needs
     objects that can be read: run tierfs thaw first.
@@ -33,7 +36,7 @@ def archive(session: Session, store: Store, name: str, storage_class: str | None
     with store.metadata.read() as txn:
         chosen = classes.chosen(txn, name, storage_class, back=back)
     done = perform_shown(session, store, ARCHIVE, name, {STORAGE_CLASS: chosen, **flags({DRY_RUN: dry_run})})
-    to = chosen or "the storage class of new objects"
+    to = _told(chosen)
     lines = []
     if done.objects:
         lines.append(
@@ -41,10 +44,16 @@ def archive(session: Session, store: Store, name: str, storage_class: str | None
             f" {output.size(done.bytes)}"
         )
     if done.client_bytes:
-        lines.append(f"  {output.size(done.client_bytes)} uploaded again: the server cannot prove copies to {to}")
+        lines.append(f"  {output.size(done.client_bytes)} passed through this machine")
     if done.shared:
         lines.append(f"kept {output.count(done.shared, 'object')}: segments elsewhere have parts of them")
     text = "\n".join(lines) or f"nothing to move to {to} below {output.path(name)}"
     session.done({"path": name, "storage_class": chosen, "dry_run": dry_run, **output.fields(done)}, text)
     if done.objects and is_restored_first(chosen) and not dry_run:
         session.note(f"to read them again: tierfs thaw {output.path(name)} --wait")
+
+
+def _told(storage_class: str) -> str:
+    if storage_class == IN_PLACE:
+        return "the archive place"
+    return storage_class or "the storage class of new objects"

@@ -20,7 +20,7 @@ from tierfs.base.options.precedence import BELOW_POLICIES
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.base.words.names import as_word, join, printable, split
-from tierfs.engine.metadata import policies
+from tierfs.engine.metadata import archive_place, policies
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.paths import StoreName
@@ -29,9 +29,10 @@ from tierfs.faces.cli.session import Session
 if TYPE_CHECKING:
     from tierfs.app.store import Store
     from tierfs.base.options.config import ColdSettings, StandbySettings
+    from tierfs.engine.metadata.records import LocationRecord
 
-# Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
-_PLACE = "cold."
+# Prefix of settings of which a cold tier may ignore some.
+_COLD = "cold."
 
 _TAKEOVER = "standby.takeover_after_s"
 
@@ -72,8 +73,9 @@ def config(session: Session, words: tuple[str, ...]) -> None:
     another value itself. A missing PATH is created as a directory. If any value is invalid, nothing is changed.
 
     cold.url, cold.endpoint_url, cold.region and cold.profile are the address of the cold tier. Set them if the same
-    objects have another address; the command first verifies that they belong to the store. Mounts and daemons use the
-    new address at once; they reload other settings at SIGHUP.
+    objects have another address; the command first verifies that they belong to the store. archive.place is another
+    directory or bucket, the archive place of the store; archive.endpoint_url, archive.region and archive.profile are
+    those of its server. Mounts and daemons use new addresses at once; they reload other settings at SIGHUP.
     """
     asked = _parsed(session, words)
     if asked.path is None:
@@ -158,7 +160,7 @@ def _setting_names() -> frozenset[str]:
 def _place_names() -> frozenset[str]:
     from tierfs.app.setup import place_settings
 
-    return frozenset(_PLACE + key for key in place_settings.KEYS)
+    return frozenset((*place_settings.COLD, *place_settings.ARCHIVE))
 
 
 def _show_policies(session: Session, asked: Asked) -> None:
@@ -221,18 +223,20 @@ def _show_settings(session: Session, asked: Asked) -> None:
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    location = None
+    places: tuple[LocationRecord | None, LocationRecord | None] = None, None
     try:
         with session.open_store() as store:
-            location = store.cold_location
+            with store.metadata.read() as txn:
+                places = store.cold_location, archive_place.find(txn)
             _warn_of_overridden(session, store)
             _warn_of_no_replica(session, store, loaded.settings.standby)
     except (DataLoss, NotFound) as exc:
         session.warn(f"cannot read the address of the cold tier: {exc}")
-    data |= {name: {"value": value, "origin": "store"} for name, value in place_settings.parts(location).items()}
-    lines = [*place_settings.lines(location), *settings.lines(loaded).splitlines()]
+    data |= {name: {"value": value, "origin": "store"} for name, value in place_settings.parts(*places).items()}
+    lines = [*place_settings.lines(*places), *settings.lines(loaded).splitlines()]
     if asked.names:
-        data = {name: data[name] for name in asked.names}
+        unset = {"value": "", "origin": settings.Origin.DEFAULT.value}
+        data = {name: data.get(name, unset) for name in asked.names}
         lines = [line for line in lines if line.partition(" = ")[0] in asked.names]
     session.result(data, "\n".join(lines))
     for text in contradictions.useless_settings(loaded.settings):
@@ -241,11 +245,15 @@ def _show_settings(session: Session, asked: Asked) -> None:
 
 def _change_settings(session: Session, asked: Asked) -> None:
     """Change store.toml, or the address of the cold tier, whose parts may be empty."""
+    from tierfs.app.setup import place_settings
     from tierfs.app.setup.store_directory import replace_settings
 
     file = _settings_file(session)
     of_place = _place_names()
-    place = {name.removeprefix(_PLACE): value for name, value in asked.changes.items() if name in of_place}
+    place = {place_settings.COLD[name]: value for name, value in asked.changes.items() if name in place_settings.COLD}
+    archive = {
+        place_settings.ARCHIVE[name]: value for name, value in asked.changes.items() if name in place_settings.ARCHIVE
+    }
     changed = {name: value for name, value in asked.changes.items() if name not in of_place and value}
     removed = [name for name, value in asked.changes.items() if name not in of_place and not value]
     text = settings.text_in(file)
@@ -256,8 +264,10 @@ def _change_settings(session: Session, asked: Asked) -> None:
     checked = settings.check(text, file)
     if place:
         _move_place(session, place, checked.settings.cold)
-    elif any(name.startswith(_PLACE) for name in changed):
+    elif any(name.startswith(_COLD) for name in changed):
         _require_supported(session, checked.settings.cold)
+    if archive:
+        _set_archive(session, archive)
     if changed or removed:
         replace_settings(StorePaths(file.parent), text)
         shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
@@ -323,6 +333,22 @@ def _move_place(session: Session, changes: Mapping[str, str], settings: ColdSett
         session.note("from now on policies offload bytes there; to offload all bytes at once: tierfs offload")
     elif after.url != before.url:
         session.note(f"{printable(before.url)} is unchanged; to verify that all objects were copied: tierfs check")
+
+
+def _set_archive(session: Session, changes: Mapping[str, str]) -> None:
+    """Set the archive place, or another address of it."""
+    from tierfs.app.setup import archive_change
+
+    with session.open_store() as store:
+        done = archive_change.change(store, changes)
+    before, after = done.before, done.after
+    data = {"before": before and before.url, **output.fields(after, "archive_place=url endpoint_url")}
+    session.done(data, f"archive place: {policies.told(after)}")
+    if before is None:
+        session.note(
+            "to move objects there: tierfs archive PATH --class place, or: "
+            "tierfs config PATH archive_class=place archive_after=TIME"
+        )
 
 
 def _settings_file(session: Session) -> Path:
