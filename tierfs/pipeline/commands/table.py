@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -20,9 +19,12 @@ from tierfs.faces.cli.session import Session
 from tierfs.pipeline.commands.job import Job, job_options, rows_options
 
 if TYPE_CHECKING:
+    from tierfs.pipeline.spark.jobs.rounds_end import RoundsEnd
     from tierfs.pipeline.spark.jobs.session import JobSession
     from tierfs.pipeline.spark.jobs.table import RoundSums, TableJob
     from tierfs.pipeline.spark.tables.followed_table import FollowedTable
+
+KeepUp: TypeAlias = Callable[[int], dict[str, int]]
 
 _BAD = "_bad"
 _COUNTS = ("rounds", "rows", "bad", "bytes", "files", "dropped")
@@ -118,6 +120,7 @@ def table(
     form = format_of(kind, target)
     job = replace(job, settings=[*_catalog(target, warehouse), *job.settings])
     with job.running(session, "table") as (spark, store, show):
+        from tierfs.pipeline.spark.jobs.rounds_end import RoundsEnd
         from tierfs.pipeline.spark.jobs.table import TableJob, TableRows, TableWanted
         from tierfs.pipeline.spark.tables.partition_fields import parse_fields
 
@@ -135,7 +138,11 @@ def table(
         )
         bad = _open(spark, form, target.rstrip("/") + _BAD) if row_type == "json" else None
         with TableJob(spark, store, what, _open(spark, form, target), bad, show=show) as follower:
-            sums = _run(session, follower, form, every_s, partial(_keep_up, follower, compact, expire_s))
+            keep_up = partial(_keep_up, follower, compact, expire_s)
+            if every_s is None:
+                sums = _run_once(follower, keep_up)
+            else:
+                sums = run_until(RoundsEnd(spark.sparkContext.cancelAllJobs), session, follower, form, every_s, keep_up)
     session.result({"table": target, **sums}, f"{target}: {_told(sums, form)}")
 
 
@@ -146,32 +153,43 @@ def _keep_up(follower: TableJob, compact: bool, expire_s: float | None, least: i
     return {"compacted": old, "into": new, "expired": expired}
 
 
-def _run(
-    session: Session,
-    follower: TableJob,
-    form: TableFormat,
-    every_s: float | None,
-    keep_up: Callable[[int], dict[str, int]],
+def _run_once(follower: TableJob, keep_up: KeepUp) -> dict[str, int]:
+    """Run rounds until nothing is left; return their sums."""
+    follower.freeze()
+    sums = dict.fromkeys(_COUNTS, 0)
+    while (done := follower.round()) is not None:
+        _add(sums, _numbers(done))
+    return sums | keep_up(2)
+
+
+def run_until(
+    end: RoundsEnd, session: Session, follower: TableJob, form: TableFormat, every_s: float, keep_up: KeepUp
 ) -> dict[str, int]:
-    """Run rounds until nothing is left, or for ever; return their sums."""
-    if every_s is None:
-        follower.freeze()
+    """Run rounds until a signal, and print each; return their sums."""
     sums, new_files = dict.fromkeys(_COUNTS, 0) | _NOTHING_KEPT, 0
-    while True:
-        done = follower.round()
-        if done is not None:
-            for name, value in _numbers(done).items():
-                sums[name] += value
-            if every_s is not None:
-                # A list of all files, which takes longer than a small round, shows nothing new before.
-                is_due = (new_files := new_files + done.files) >= _MANY_FILES
-                new_files = 0 if is_due else new_files
-                kept = keep_up(_MANY_FILES) if is_due else {}
-                session.result(_numbers(done) | kept, _told(_numbers(done) | _NOTHING_KEPT | kept, form))
-        elif every_s is None:
-            return sums | keep_up(2)
-        else:
-            time.sleep(every_s)
+    with end.heard():
+        while not end.is_due:
+            done = None
+            with end.abandoning():
+                done = follower.round()
+            if done is None:
+                end.wait(every_s)
+                continue
+            _add(sums, _numbers(done))
+            # A list of all files, which takes longer than a small round, shows nothing new before.
+            is_due = (new_files := new_files + done.files) >= _MANY_FILES
+            new_files = 0 if is_due else new_files
+            kept: dict[str, int] = {}
+            with end.abandoning():
+                kept = keep_up(_MANY_FILES) if is_due else kept
+            session.result(_numbers(done) | kept, _told(_numbers(done) | _NOTHING_KEPT | kept, form))
+            _add(sums, kept)
+    return sums
+
+
+def _add(sums: dict[str, int], numbers: Mapping[str, int]) -> None:
+    for name, value in numbers.items():
+        sums[name] += value
 
 
 def _numbers(done: RoundSums) -> dict[str, int]:
