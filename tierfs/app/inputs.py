@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import select
 import stat
@@ -23,6 +24,8 @@ BLOCK_BYTES = 4 * MIB
 
 # Wait of an incomplete block for more bytes; too short to be noticed in `tail -f | tierfs append`.
 LINGER_S = 0.05
+
+_OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class InputSource:
@@ -161,7 +164,8 @@ def blocks(source: InputSource, size_bytes: int = BLOCK_BYTES) -> Iterator[Input
 
     One block is read ahead to recognize the last one, but never waited for: bytes that arrived are yielded.
     """
-    current, spare = memoryview(bytearray(size_bytes)), memoryview(bytearray(size_bytes))
+    # Memory into which nothing is read is never touched; to clear bytearrays of 4 MiB takes 3 ms each.
+    current, spare = (memoryview(mmap.mmap(-1, size_bytes, flags=_OWN)) for _ in range(2))
     size, ended = _fill(source, current)
     while size:
         if ended or not source.is_ready():
