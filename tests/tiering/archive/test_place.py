@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Done, run, tierfs
+from tests.conftest import Bucket
 from tests.reality.reference import reference
-from tests.tiering.archive.archiving import LARGE, SMALL
+from tests.tiering.archive.archiving import IN_PARTS, LARGE, SMALL
 from tierfs.app.store import Store, open_store
 from tierfs.base.words.errors import Unavailable, WrongColdTier
 from tierfs.base.words.storage_classes import IN_PLACE
@@ -160,6 +161,24 @@ def test_objects_move_to_another_place_and_back(world: World) -> None:
     world.require_tidy()
     assert not objects_in(world.nas)
     world.run("check", "--read")
+
+
+def test_a_bucket_is_the_archive_of_a_directory(bare: World, moto_bucket: Bucket) -> None:
+    """What is sent in parts, too; then back, and the bucket has nothing but its mark."""
+    endpoint, bucket = moto_bucket
+    parts = reference(3, IN_PARTS)
+    bare.fill({"c/parts": parts})
+    bare.run("config", f"archive.place=s3://{bucket}/p", f"archive.endpoint_url={endpoint.endpoint_url}", "-q")
+    for words, place in ((("--class", IN_PLACE), 2), (("--back",), 1)):
+        bare.run("archive", *words)
+        bare.collect()
+        named = {record.name for record in bare.records() if record.location_id == 2}
+        assert (bool(named), {record.location_id for record in bare.records()}) == (place == 2, {place})
+        with closing(endpoint.client()) as client:
+            listed = {entry["Key"] for entry in client.list_objects_v2(Bucket=bucket)["Contents"]}
+        assert listed == {"p/tierfs-store", *(f"p/{name}" for name in named)}
+        assert bare.read("c/parts") == (0, parts, b"")
+        bare.run("check", "--read")
 
 
 def test_policies_move_objects_there(world: World) -> None:
