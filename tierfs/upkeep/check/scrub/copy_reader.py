@@ -6,6 +6,7 @@ Used by a store's scrubber and by executors of Spark, which have no metadata.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from tierfs.upkeep.check.scrub.pieces import PIECE_BYTES, ScrubPiece
 
 # A piece may begin and end inside a block.
 BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
+# Memory of the kernel is zero where nothing is read into it: a check of small segments would clear all of it.
+_OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 # Returns the reason the whole place of a copy is unreachable, or None. Asked when something is missing there.
 Away = Callable[[PlacedChunk], str | None]
@@ -138,7 +141,7 @@ class CopyReader:
         """Return this thread's buffer, which holds the whole blocks read last."""
         buffer: memoryview | None = getattr(self._local, "buffer", None)
         if buffer is None:
-            buffer = self._local.buffer = memoryview(bytearray(BUFFER_BYTES))
+            buffer = self._local.buffer = memoryview(mmap.mmap(-1, BUFFER_BYTES, flags=_OWN))
         return buffer
 
 
