@@ -18,6 +18,7 @@ from tests.app.recovery.test_from_objects import rebuilt
 from tests.copied import copy_tier
 from tests.faults.two_owners import bucket
 from tests.simulation import invariants
+from tests.simulation.checks.classes import all_readable
 from tests.simulation.checks.comparing import equal, read, require, same
 from tests.simulation.checks.damage import damaged, what_is_back_is_good_again
 from tests.simulation.checks.second_store import a_second_store_at_its_path
@@ -57,6 +58,7 @@ _SECOND = 0.2
 Ending = Callable[[World, Path], None]
 
 
+@all_readable()
 def check(world: World, path: Path, chance: random.Random) -> None:
     """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
     world.storage.calm()

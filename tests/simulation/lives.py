@@ -29,6 +29,9 @@ LENGTH = 120
 DEATHS = 3
 """Of one life after the first: each at a drawn point."""
 
+_ARCHIVING = (1, 3, 5)
+"""Remainders of seeds by 7."""
+
 _GARBAGE = 100_000
 """Objects after which the collector looks at the newest: some 20 MB."""
 
@@ -69,6 +72,11 @@ class Life:
         return self.seed % 2 == 1
 
     @property
+    def archives(self) -> bool:
+        """Whether objects of this life are in several storage classes, some of which must be restored before a read."""
+        return not self.damaged and self.seed % 7 in _ARCHIVING
+
+    @property
     def knobs(self) -> Knobs:
         """The limits of this life."""
         return limits.draw(random.Random(f"knobs {self.seed}"))
@@ -76,7 +84,11 @@ class Life:
     def first(self, length: int = LENGTH) -> Lived:
         """Draw the steps and live them."""
         chance = random.Random(f"steps {self.seed}")
-        table = [verb for verb in VERBS.values() if self.damaged or not verb.damages]
+        table = [
+            verb
+            for verb in VERBS.values()
+            if (self.damaged or not verb.damages) and (self.archives or not verb.archives)
+        ]
 
         def drawn(world: World) -> Iterator[Step]:
             if self.compressed:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from tests.doubles.at_once import AtOnce
+from tests.doubles.classed_storage import ClassedStorage
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
 from tests.simulation.places import Places
@@ -22,10 +23,9 @@ from tests.stores import open_test_store
 from tierfs.base.bytes import parallel
 from tierfs.base.system import osio
 from tierfs.engine.chunkstore import located
-from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.chunkstore.resilient import ResilientStorage
-from tierfs.engine.metadata import environment, tables
+from tierfs.engine.metadata import environment, policies, tables
 from tierfs.engine.metadata import store as metadata_store
 from tierfs.tiering import compressed_source
 from tierfs.tiering.compressed_source import FrameRoom
@@ -56,11 +56,12 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         # Looks that are due by time are due by the world's.
         for module in (located, metadata_store):
             stack.enter_context(patch.object(module, "time", SimpleNamespace(monotonic=lambda: clock.true_s)))
-        bucket = MemoryStorage(clock)
+        bucket = ClassedStorage(clock)
         for name, data in FOREIGN.items():
             bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
         retried = connected(storage, knobs, clock)
+        stack.enter_context(patch.object(policies, "has_classes", lambda _: True))
         disk = SimDisk(path, points)
         path.mkdir()
         stack.enter_context(disk.attached())

@@ -12,6 +12,7 @@ import trio.testing
 
 from tests.engine.journal.replaying import check_store
 from tests.simulation import invariants
+from tests.simulation.checks.classes import classes_are_known
 from tests.simulation.faces.files import Files
 from tests.simulation.faces.long_lived import LongLived
 from tests.simulation.faces.scan import scanned
@@ -19,8 +20,9 @@ from tests.simulation.model import Content, Model
 from tests.simulation.places import reader_of
 from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
-from tierfs.base.words.errors import Fenced, TierfsError
-from tierfs.base.words.types import ByteRange, ReadPriority
+from tierfs.base.words.errors import Archived, Fenced, TierfsError
+from tierfs.base.words.types import ByteRange, ReadPriority, Tier
+from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import StoreReader
@@ -120,6 +122,8 @@ class Oracle:
         try:
             data = bytes(await handle.read(wanted.start, wanted.length_bytes))
         except TierfsError as exc:
+            if self._may_be_archived(exc):
+                return
             after = self._world.model.live.get(name)
             if after is not None and after.start <= wanted.start and after.data[: len(content.data)] == content.data:
                 raise Wrong(f"{name} {wanted.start} to {wanted.end} read beside a verb: {exc!r}") from exc
@@ -137,6 +141,8 @@ class Oracle:
             except Fenced:
                 continue
             except TierfsError as exc:
+                if self._may_be_archived(exc):
+                    return
                 raise Wrong(f"{name} was cut off behind {at}, which the handle of before says is {exc!r}") from exc
             if data != content.data[at : at + 1]:
                 raise Wrong(f"{name} has a wrong byte at {at}, read on by the handle of before the cut")
@@ -145,9 +151,14 @@ class Oracle:
         try:
             data = bytes(await handle.read(wanted.start, wanted.length_bytes))
         except TierfsError as exc:
+            if self._may_be_archived(exc):
+                return
             raise Wrong(f"{name} {wanted.start} to {wanted.end} read on by the handle of before: {exc!r}") from exc
         if data != content.data[wanted.start : wanted.start + len(data)]:
             raise Wrong(f"{name} has wrong bytes from {wanted.start} on, read on by the handle of before")
+
+    def _may_be_archived(self, exc: TierfsError) -> bool:
+        return isinstance(exc, Archived) and self._world.has_archived
 
     def _by_record(self) -> list[tuple[Content, SegmentRecord]]:
         segments = listed(self._world.store.metadata)
@@ -201,7 +212,8 @@ class Oracle:
                 data += part
                 at += len(part)
         except TierfsError as exc:
-            if self._must_answer(name, wanted, priority):
+            of_both = len(priority.tiers) == len(Tier) and not self._world.damages
+            if self._must_answer(name, wanted, priority) or (of_both and not isinstance(exc, Archived)):
                 raise Wrong(f"{name} {wanted.start} to {wanted.end} read {priority}: {exc!r}") from exc
         finally:
             handle.close()
@@ -250,9 +262,12 @@ class Oracle:
         for start, end in pairwise(sorted(cuts)):
             piece = ByteRange(start, end)
             copies = [one for one in placed if one.range.contains(piece)]
-            if all(self._world.damages.hurts(one, piece, block) for one in copies):
+            if all(self._world.damages.hurts(one, piece, block) or self._is_frozen(one) for one in copies):
                 return False
         return True
+
+    def _is_frozen(self, placed: PlacedChunk) -> bool:
+        return placed.object.tier is Tier.COLD and self._world.storage.inner.is_frozen(placed.object.name)
 
     def _range(self, content: Content, chance: random.Random) -> ByteRange:
         block = self._world.knobs.constants["CRC_BLOCK_BYTES"]
@@ -279,3 +294,5 @@ class Oracle:
         invariants.an_accusation_needs_proof(self._world)
         invariants.every_byte_is_covered_and_unchanged(self._world)
         invariants.only_ours_is_deleted(self._world)
+        if self._world.has_archived:
+            classes_are_known(self._world)

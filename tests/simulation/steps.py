@@ -84,6 +84,8 @@ class Verb:
     """Whether a fault of the storage is drawn with it."""
     damages: bool = False
     """Whether it is drawn only in lives whose files and objects rot."""
+    archives: bool = False
+    """Whether it is drawn only in lives whose objects are in several storage classes."""
     ends: bool = False
     """Whether the process ends in it, so that nothing reads beside it."""
     afterwards: Callable[[World], None] = lambda _: None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from tests.doubles.classed_storage import ClassedStorage
 from tests.simulation.points import Points
 from tierfs.base.words.errors import AlreadyExists, Unavailable
-from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, OnReceived, Source, StoredObject
 from tierfs.engine.chunkstore.wrappers import Wrapped
 
@@ -56,12 +56,13 @@ class _LatePut:
     data: bytes
     metadata: Mapping[str, str]
     create_only: bool
+    kept_as: str
 
 
 class SimStorage(Wrapped):
     """What all hosts of a life see of their bucket. Every call is two points: before its effect and after."""
 
-    def __init__(self, inner: MemoryStorage, points: Points) -> None:
+    def __init__(self, inner: ClassedStorage, points: Points) -> None:
         super().__init__(inner)
         self.inner = inner
         self._points = points
@@ -126,7 +127,7 @@ class SimStorage(Wrapped):
         def late() -> StoredObject:
             data = bytes(source.read(0, source.length_bytes))
             due = self._step + (self._fault.steps if self._fault else 1)
-            self._late.append(_LatePut(due, name, data, dict(metadata or {}), create_only))
+            self._late.append(_LatePut(due, name, data, dict(metadata or {}), create_only, self.inner.class_of_new))
             raise _no_answer("put", name)
 
         return self._call("put", name, put, {Toxic.LATE: late})
@@ -215,7 +216,7 @@ class SimStorage(Wrapped):
         return result
 
     def _land(self, put: _LatePut) -> None:
-        with suppress(AlreadyExists):  # the server tells nobody
+        with suppress(AlreadyExists), self.inner.keeping_as(put.kept_as):  # the server tells nobody
             self.inner.put(put.name, BufferSource(put.data), metadata=put.metadata, create_only=put.create_only)
             self._note(put.name)
 

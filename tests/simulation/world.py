@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from tests.doubles.classed_storage import ClassedStorage
 from tests.doubles.manual_clock import ManualClock
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
@@ -22,9 +23,8 @@ from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import SimStorage
 from tests.stores import TestStore
 from tierfs.base.system.clock import TOLERANCE_S, ClockReading
-from tierfs.base.words.errors import DataLoss, NotFound, Unavailable
+from tierfs.base.words.errors import Archived, DataLoss, NotFound, Unavailable
 from tierfs.base.words.types import ROOT_DIRECTORY, Ack, EntryKind, SegmentId, SegmentKind
-from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import SegmentRecord
@@ -158,7 +158,7 @@ class World:
     """The latest since a time was accepted, of those that were not ahead of the right one."""
     moving: tuple[str, SimStorage] | None = None
     """A place that the store may have by now, and its URL."""
-    left: list[MemoryStorage] = field(default_factory=list)
+    left: list[ClassedStorage] = field(default_factory=list)
     """The places before to which it may go back."""
     departed: SimStorage | None = None
     """The place that was left in this step."""
@@ -175,6 +175,10 @@ class World:
     """Segments that began with the files and objects of another."""
     unsure: set[int] = field(default_factory=set)
     """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
+    has_archived: bool = False
+    """Whether objects were moved to a class in which they must be restored before a read."""
+    ruled: set[str] = field(default_factory=set)
+    """Objects that a rule of the bucket moved, which no record tells."""
     _bytes: int = 0
     _noted: Model | None = None
     damages: Damages = field(default_factory=Damages)
@@ -210,6 +214,10 @@ class World:
         except Unavailable:
             if not self.faulty:
                 raise
+        except Archived:
+            if not self.has_archived:
+                raise
+            self.counts["archived"] = self.counts.get("archived", 0) + 1
         except (DataLoss, NotFound):
             if not self.damages:
                 raise

@@ -148,7 +148,7 @@ class LongLived:
     async def look(self, chance: random.Random) -> None:
         """Read on. Raises Wrong."""
         world = self._world
-        if world.damages:
+        if world.damages or (world.has_archived and world.storage.inner.freezes):
             return
         has_moved = world.done[-1].verb in _CHANGES
         if world.model.live and chance.random() < _OPENED:

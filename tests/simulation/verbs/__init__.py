@@ -2,6 +2,7 @@
 
 from tests.simulation.verbs import (
     addresses,
+    archive,
     batches,
     compression,
     dumps,
@@ -20,6 +21,7 @@ from tests.simulation.verbs import (
 
 ALL = (
     addresses,
+    archive,
     batches,
     compression,
     dumps,

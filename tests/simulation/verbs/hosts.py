@@ -12,6 +12,7 @@ from tests.app.recovery.test_follow import cold_bytes, shown
 from tests.engine.journal.replaying import check_store
 from tests.faults.two_owners import bucket
 from tests.simulation import endings
+from tests.simulation.checks.classes import all_readable, same_classes
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import IN_MEMORY, LOCATION, TestStore, quiet
@@ -38,6 +39,7 @@ _SPARED = 0.6
 
 
 @verb(1, lambda world, chance: {})
+@all_readable()
 def look_at_replica(world: World, arguments: Arguments) -> None:
     """It holds nothing that was not written, all that is published, and changes nothing in the bucket."""
     storage = world.storage.inner
@@ -58,6 +60,8 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
         is_published = txn.store.journal.published_sequence == txn.store.next_outbox - 1
     if is_published and shown(world.replica) != cold_bytes(world.store):
         raise Wrong("a replica differs from what its owner published")
+    if is_published:
+        same_classes(world, world.replica.metadata)
     owned = listed(world.store.metadata)
     for name, segment in listed(world.replica.metadata).items():
         if segment.range.length_bytes < world.replicated.get(segment.inode, 0):
@@ -86,6 +90,7 @@ def _take_over(world: World, chance: random.Random) -> Arguments:
 
 
 @verb(1, _take_over, calls_storage=True)
+@all_readable()
 def take_over(world: World, arguments: Arguments) -> None:
     """Another host goes on with what is published, which is all; whatever the first one does then is refused."""
     if world.damages or len(world.done) < _FIRST_STEP:
@@ -106,6 +111,8 @@ def take_over(world: World, arguments: Arguments) -> None:
     stands_by = len(world.done) % 2 == 0
     new = _promoted(world, path, place) if stands_by else _recovered(world, path, place)
     new.places |= old.places
+    new.in_class = old.in_class
+    same_classes(world, new.metadata)
     before = bucket(world.storage.inner)
     works: tuple[Callable[[], object], ...] = (
         old.offload,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 from tests.app.batches.batch_writes import Driver
+from tests.doubles.classed_storage import ClassedStorage
 from tests.simulation.model import Content, Model
 from tests.simulation.opening import connected
 from tests.simulation.places import Fate
@@ -21,7 +22,6 @@ from tests.simulation.world import LEDGERS, World, Wrong
 from tests.stores import LOCATION, KeptOpen, quiet
 from tierfs.base.words.errors import Conflict, NotFound, Unavailable, Unconfirmed
 from tierfs.base.words.types import Ack, Tier
-from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.journal import publish, store_mark
 from tierfs.engine.journal.reader import list_journal
 from tierfs.engine.metadata import policies
@@ -192,9 +192,11 @@ def move(world: World, arguments: Arguments) -> None:
 
 def target_of(world: World, *, back: bool) -> SimStorage:
     """Return a new place, or one that was left."""
-    inner = MemoryStorage(world.clock)
+    inner = ClassedStorage(world.clock)
     if back and world.left:
         inner = world.left[-1]
+        # What is there in another class stays as it is, and the records say the class of new objects.
+        world.ruled |= {name for name, held in inner.objects.items() if held.stored.storage_class}
     target = copy.copy(world.storage)
     target.inner = target._inner = inner
     target.theirs, target._late = {}, []
