@@ -27,7 +27,7 @@ class Page(Generic[T]):
 
     rows: Sequence[T]
     next: str | None = None
-    """What the next page begins after; None for the last one."""
+    """The place that the next page begins after; None for the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _Stream = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class MovedPart:
-    """What of the segments below a path moves; either of these."""
+    """The part of the segments below a path that moves: either of these."""
 
     before_offset: int | None = None
     """Every byte of the one segment before this offset."""
@@ -40,8 +40,8 @@ class MovedPart:
         if self.before_offset is None:
             return
         name, shown = names.join(names.split(path)), printable(path) or "/"
-        found, segment = next(iter(segments), ("", None))
-        if segment is None or found != name:
+        listed_name, segment = next(iter(segments), ("", None))
+        if segment is None or listed_name != name:
             raise IsDirectory(f"{shown} is a directory: an offset needs a segment", remedy="use: --keep SIZE")
         if segment.kind is SegmentKind.LEDGER:
             managed = printable(name.rpartition("/")[0])

@@ -48,7 +48,7 @@ class ObjectHeader:
     fields: Fields = field(default_factory=dict)
     """Of the name and of the header; times in milliseconds end in `_ms`."""
     parts: list[Fields] = field(default_factory=list)
-    """What an index lists, in its order."""
+    """The entries of an index, in its order."""
     wrong: list[str] = field(default_factory=list)
     """What is damaged, or contradicts something else."""
 
