@@ -27,12 +27,13 @@ TIMEOUT_S = 240
 @pytest.fixture
 def server(spark: SparkSession) -> Iterator[str]:
     """The URL of a server of Spark Connect, in the JVM of other sessions: one of its own takes 10 s of a processor."""
-    jvm: Any = SparkContext._jvm
+    context: Any = spark._jsparkSession.sparkContext()
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    spark._jsparkSession.sparkContext().conf().set("spark.connect.grpc.binding.port", str(port))
+    context.conf().set("spark.connect.grpc.binding.port", str(port))
+    jvm: Any = SparkContext._jvm
     plugin = jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
-    plugin.init(spark._jsparkSession.sparkContext(), None)
+    plugin.init(context, None)
     yield f"sc://127.0.0.1:{port}"
     plugin.shutdown()
 
