@@ -16,8 +16,8 @@ from tierfs.app.request_log import Calls, DailyCalls, read_days
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import no_cold_tier
-from tierfs.base.words.storage_classes import IN_PLACE
 from tierfs.base.words.stored_size import StoredSize
+from tierfs.base.words.types import IN_PLACE
 from tierfs.engine.metadata.message_rows import messages
 from tierfs.engine.metadata.sums import recount
 from tierfs.engine.metadata.tables import OBJECTS

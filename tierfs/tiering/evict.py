@@ -20,8 +20,7 @@ from itertools import islice
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, StorageFull, TierfsError, Unavailable
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentKind, Tier
+from tierfs.base.words.types import IN_PLACE, ROOT_DIRECTORY, ChunkState, ObjectId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, directories, entries, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord

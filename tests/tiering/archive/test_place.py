@@ -17,7 +17,7 @@ from tests.reality.reference import reference
 from tests.tiering.archive.archiving import IN_PARTS, LARGE, SMALL
 from tierfs.app.store import Store, open_store
 from tierfs.base.words.errors import Unavailable, WrongColdTier
-from tierfs.base.words.storage_classes import IN_PLACE
+from tierfs.base.words.types import IN_PLACE
 from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, Source, StoredObject
 from tierfs.engine.chunkstore.wrappers import Wrapped

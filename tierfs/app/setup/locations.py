@@ -22,7 +22,6 @@ from tierfs.engine.chunkstore.link import Link
 from tierfs.engine.chunkstore.located import LocatedStorage, same_place
 from tierfs.engine.chunkstore.place import Place, tried_once
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal.archive_mark import away
 from tierfs.engine.journal.cold_identity import wrong_cold_tier
 from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.records import LocationRecord
@@ -188,6 +187,8 @@ class Locations:
             if not location.writable:
                 raise Unavailable(str(exc), remedy=exc.remedy) from exc
             if location.archive:
+                from tierfs.engine.journal.archive_mark import away  # no command that finds its places needs it
+
                 raise away(str(exc)) from exc
             raise wrong_cold_tier(str(exc)) from exc
 

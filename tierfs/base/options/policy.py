@@ -13,8 +13,7 @@ from functools import lru_cache
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
 from tierfs.base.words.errors import InvalidRequest
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import MIB, Ack, Compression, ReadPriority
+from tierfs.base.words.types import IN_PLACE, MIB, Ack, Compression, ReadPriority
 
 # Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
 MAX_OBJECT_BYTES = 64 << 30

@@ -12,9 +12,6 @@ _RESTORED_FIRST = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # The class of an object for which S3 names none.
 USUAL_CLASS = "STANDARD"
 
-# The class of objects in the store's archive place, another directory or bucket; S3's names have no small letters.
-IN_PLACE = "place"
-
 
 def is_restored_first(storage_class: str) -> bool:
     """Return whether an object of this class can be read only after it was restored."""

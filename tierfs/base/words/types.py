@@ -23,6 +23,9 @@ ROOT_INODE = Inode(1)
 # Grain of every checksum grid: the FUSE request size of an untuned kernel (measured: finer costs CPU).
 CRC_BLOCK_BYTES = 128 * 1024
 
+# The archive class of objects in the store's archive place; S3's names of classes have no small letters.
+IN_PLACE = "place"
+
 MIB = 1024 * 1024
 
 # The last second of the year 9999: the latest that a date can show.

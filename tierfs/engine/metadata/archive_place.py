@@ -7,8 +7,7 @@ what is not the store's from being deleted.
 
 from __future__ import annotations
 
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import LocationId
+from tierfs.base.words.types import IN_PLACE, LocationId
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.tables import LOCATIONS

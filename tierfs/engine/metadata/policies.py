@@ -13,9 +13,8 @@ from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
-from tierfs.engine.metadata import archive_place, changes, directories, tables
+from tierfs.base.words.types import IN_PLACE, ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId
+from tierfs.engine.metadata import changes, directories, tables
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
 from tierfs.engine.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
@@ -156,6 +155,8 @@ def has_classes(place: LocationRecord) -> bool:
 
 def why_no_archive(txn: ReadTransaction, place: LocationRecord, archive_class: str | None) -> str:
     """Return why no object of a place can move to a storage class, or to any for None; empty if it can."""
+    from tierfs.engine.metadata import archive_place  # no command that only looks needs it
+
     if place.keeps_objects:
         return f"the key may not delete in {printable(place.url)}: each object would stay there in addition to its copy"
     has_archive = archive_class in (IN_PLACE, None) and archive_place.find(txn) is not None

@@ -6,8 +6,7 @@ from typing import Any
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import SegmentStatus, recordable_ns
+from tierfs.base.words.types import IN_PLACE, SegmentStatus, recordable_ns
 
 # Of an ObjectRecord with an archive class: a tierfs that would take a refusal to read it for wrong keys refuses it.
 ARCHIVED_VERSION = 2

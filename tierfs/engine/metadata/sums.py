@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import ChunkState, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.types import IN_PLACE, ChunkState, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import RECORD_VERSION

@@ -12,8 +12,15 @@ import re
 
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
+from tierfs.base.words.types import (
+    CRC_BLOCK_BYTES,
+    IN_PLACE,
+    MAX_TIME_MS,
+    ROOT_DIRECTORY,
+    ROOT_INODE,
+    PayloadEncoding,
+    Tier,
+)
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 

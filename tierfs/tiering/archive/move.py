@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.base.words.names import printable
-from tierfs.base.words.storage_classes import IN_PLACE, USUAL_CLASS, is_restored_first
-from tierfs.base.words.types import AttemptId, ByteRange, PayloadEncoding, SegmentId, Tier
+from tierfs.base.words.storage_classes import USUAL_CLASS, is_restored_first
+from tierfs.base.words.types import IN_PLACE, AttemptId, ByteRange, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage, EtagDiffers, ObjectPiece, ProvedCopies, StoredObject
 from tierfs.engine.metadata import chains, changes, policies, tables
 from tierfs.engine.metadata.layout import PlacedChunk

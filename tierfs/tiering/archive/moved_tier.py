@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tierfs.base.words.storage_classes import IN_PLACE
-from tierfs.base.words.types import LocationId, ObjectId
+from tierfs.base.words.types import IN_PLACE, LocationId, ObjectId
 from tierfs.engine.metadata import changes, policies, tables
 from tierfs.engine.metadata.records import RECORD_VERSION, ObjectRecord
 from tierfs.engine.metadata.row_batches import batches

@@ -13,7 +13,7 @@ from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.stored_size import NOTHING_STORED, StoredSize
 from tierfs.engine.chunkstore.local_files import ChunkFiles
-from tierfs.engine.metadata import archive_place, directories, followed, store_ownership, tables
+from tierfs.engine.metadata import directories, followed, store_ownership, tables
 from tierfs.engine.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.engine.metadata.journal_state import Fencer
 from tierfs.engine.metadata.records import LocationRecord
@@ -275,7 +275,7 @@ def store_status(
             compressed=StoredSize(totals.compressed_bytes, totals.compressed_stored_bytes),
             archived_objects=totals.archived_objects,
             archived_bytes=totals.archived_bytes,
-            archive_url=None if (archive := archive_place.find(txn)) is None else archive.url,
+            archive_url=next((place.url for _, place in txn.scan(LOCATIONS) if place.archive), None),
             follow_lag=lag,
             standby=standby,
             standby_age_s=standby.age_s(metadata.clock),

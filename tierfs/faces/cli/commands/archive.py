@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from tierfs.app.store import Store
-from tierfs.base.words.storage_classes import IN_PLACE, is_restored_first
+from tierfs.base.words.storage_classes import is_restored_first
+from tierfs.base.words.types import IN_PLACE
 from tierfs.faces.cli import output
 from tierfs.faces.cli.options import dry_run_option
 from tierfs.faces.cli.paths import each_command
