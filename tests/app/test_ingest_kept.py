@@ -24,11 +24,11 @@ from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import IngestedFile
 from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.segments.stat import modified_ns
-from tierfs.faces.cli.commands.ingest_batches import _SMALL_FILE_BYTES
+from tierfs.faces.cli.commands.ingest_batches import SMALL_FILE_BYTES
 
 MODES = {"": 0o755, "private": 0o700, "private/deep": 0o755, "shared": 0o2775, "odd": 0o111}
 SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "odd": 0o511}
-FILES = {"a": (1, 0o640), "b": (2, 0o755), "empty": (0, 0o600), "long": (_SMALL_FILE_BYTES + 1, 0o644)}
+FILES = {"a": (1, 0o640), "b": (2, 0o755), "empty": (0, 0o600), "long": (SMALL_FILE_BYTES + 1, 0o644)}
 """Length and mode; small files are committed together, a long one alone."""
 SHOWN_FILES = {"a": 0o440, "b": 0o444, "empty": 0o400, "long": 0o444}
 MODIFIED_NS = 1_234_567_890_123_456_789
@@ -84,7 +84,7 @@ def test_a_repeated_ingest_takes_what_changed_and_writes_nothing_else(store: Pat
     os.utime(files / "long", ns=(1, 7))
     tierfs("ingest", files, "--into", "in", store=store)
     assert modes(store) == MODES | {"shared": 0o700}
-    assert files_of(store) == KEPT | {"a": (0o444, MODIFIED_NS, 1), "long": (0o644, 7, _SMALL_FILE_BYTES + 1)}
+    assert files_of(store) == KEPT | {"a": (0o444, MODIFIED_NS, 1), "long": (0o644, 7, SMALL_FILE_BYTES + 1)}
     with open_store(store) as opened:
         before = opened.metadata.last_transaction_id()
     tierfs("ingest", files, "--into", "in", store=store)

@@ -137,9 +137,9 @@ class ClassedStorage(MemoryStorage):
         self.apply_rule([name], self.class_of_new)
         return self.objects[name].stored
 
-    def _bytes_of(self, piece: ObjectPiece) -> bytes:
+    def bytes_of(self, piece: ObjectPiece) -> bytes:
         self._require_readable(piece.name)
-        return super()._bytes_of(piece)
+        return super().bytes_of(piece)
 
     def _require_readable(self, name: str) -> None:
         if self.is_frozen(name):

@@ -307,7 +307,7 @@ def test_etags_that_keep_changing_do_not_fill_the_journal(store: TestStore) -> N
         known.meet(placed.object, f"etag{number}", len(DATA))
         known.proved(placed.object, f"etag{number}")
         adopted += known.adopt()
-    assert adopted == etags._MOST_ADOPTIONS
+    assert adopted == etags.MOST_ADOPTIONS
 
 
 @pytest.mark.parametrize("more", [0, 1])

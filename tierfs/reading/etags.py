@@ -41,7 +41,7 @@ _REMEMBERED = 65536
 ADOPTED_AT_ONCE = 1000
 
 # Of one object by one process, so that a server whose etags keep changing cannot fill the journal.
-_MOST_ADOPTIONS = 3
+MOST_ADOPTIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def adopt(metadata: MetadataStore, new_etags: Iterable[NewEtag]) -> int:
 
 def _may_be_adopted(met: _MetEtag, record: ObjectRecord) -> bool:
     """Return whether the etag is of the whole object as written, and not one of very many."""
-    return bool(met.etag) and met.length_bytes == record.stored_bytes and met.adoptions < _MOST_ADOPTIONS
+    return bool(met.etag) and met.length_bytes == record.stored_bytes and met.adoptions < MOST_ADOPTIONS
 
 
 def _place(record: ObjectRecord) -> tuple[int, str, int]:

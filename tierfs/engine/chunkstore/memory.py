@@ -66,7 +66,7 @@ class MemoryStorage:
         create_only: bool = True,
     ) -> ComposedObject:
         validate.check_pieces(name, pieces)
-        data = b"".join(self._bytes_of(piece) for piece in pieces)
+        data = b"".join(self.bytes_of(piece) for piece in pieces)
         source = BufferSource(data)
         return ComposedObject.of(MemoryStorage.put(self, name, source, metadata=metadata, create_only=create_only))
 
@@ -109,7 +109,8 @@ class MemoryStorage:
     def close(self) -> None:
         self._closed = True
 
-    def _bytes_of(self, piece: ObjectPiece) -> bytes:
+    def bytes_of(self, piece: ObjectPiece) -> bytes:
+        """Return the bytes of a piece. Raises NotFound, EtagDiffers, DataLoss and InvalidRequest as a read does."""
         held = self._get(piece.name)
         validate.check_etag(piece.name, held.stored.etag, piece.etag, held.stored.length_bytes)
         validate.check_range(held.stored, piece.offset, piece.length_bytes)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.servers.spark_cluster import ROOT
@@ -27,11 +26,11 @@ TIMEOUT_S = 240
 @pytest.fixture
 def server(spark: SparkSession) -> Iterator[str]:
     """The URL of a server of Spark Connect, in the JVM of other sessions: one of its own takes 10 s of a processor."""
-    context: Any = spark._jsparkSession.sparkContext()
+    jvm: Any = spark.sparkContext._jvm
+    context = jvm.org.apache.spark.SparkContext.getOrCreate()
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     context.conf().set("spark.connect.grpc.binding.port", str(port))
-    jvm: Any = SparkContext._jvm
     plugin = jvm.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
     plugin.init(context, None)
     yield f"sc://127.0.0.1:{port}"

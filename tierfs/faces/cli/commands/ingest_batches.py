@@ -17,7 +17,7 @@ from tierfs.faces.cli.commands.ingest_files import file_of
 from tierfs.faces.cli.commands.ingest_plan import Item
 
 # Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess).
-_SMALL_FILE_BYTES = MIB
+SMALL_FILE_BYTES = MIB
 
 # Least size of a read: a file that was empty at planning may have grown since.
 _LEAST_READ_BYTES = 4096
@@ -37,7 +37,7 @@ def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
     most_files = max(1, min(_BATCH_FILES, osio.open_files_within_limit(_OPEN_FILES) // jobs))
 
     def cost(item: Item) -> int:
-        return item.size_bytes if item.size_bytes <= _SMALL_FILE_BYTES else _BATCH_BYTES + 1  # alone
+        return item.size_bytes if item.size_bytes <= SMALL_FILE_BYTES else _BATCH_BYTES + 1  # alone
 
     return ranges.groups(items, cost, _BATCH_BYTES, most_files)
 
@@ -73,7 +73,7 @@ def _small_file(item: Item) -> WholeSegment | None:
         try:
             status = os.fstat(fd)
             data = bytearray()
-            while len(data) <= _SMALL_FILE_BYTES:
+            while len(data) <= SMALL_FILE_BYTES:
                 more = os.read(fd, max(item.size_bytes, _LEAST_READ_BYTES) + 1)
                 if not more:
                     return WholeSegment(item.segment, data, file_of(status, len(data)))
