@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import select
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, cast
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.system import osio
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB
 
@@ -118,9 +118,7 @@ class InputSource:
         """Wait up to `timeout_s` and return whether read_into would return at once; always true for files."""
         if self._again or self._file is None:
             return True
-        poll = select.poll()  # works for files too, and for any descriptor number
-        poll.register(self._file.fileno(), select.POLLIN)
-        return bool(poll.poll(max(0, timeout_s * 1000)))
+        return osio.readable(self._file.fileno(), timeout_s)
 
     def close(self) -> None:
         """Close the current file."""

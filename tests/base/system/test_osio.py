@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,20 @@ def fd(tmp_path: Path) -> Iterator[int]:
     fd = osio.open_or_create(tmp_path / "file")
     yield fd
     os.close(fd)
+
+
+def test_a_descriptor_of_any_number_is_waited_for() -> None:
+    """select.select() raises ValueError above 1,023."""
+    ours, theirs = os.pipe()
+    high = fcntl.fcntl(ours, fcntl.F_DUPFD, 1024)
+    os.close(ours)
+    assert not osio.readable(high)
+    os.write(theirs, b"x")
+    assert osio.readable(high, 1e9)
+    os.close(theirs)
+    assert os.read(high, 2) == b"x"
+    assert osio.readable(high)
+    os.close(high)
 
 
 def _one_byte_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

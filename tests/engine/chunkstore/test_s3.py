@@ -345,9 +345,7 @@ FORBIDDEN_METHOD: Any = {"Error": {"Code": "MethodNotAllowed"}, "ResponseMetadat
 NAMES = ["a", "journal/00000000000000000001", "ü <&>\"'", "missing"]
 
 
-@pytest.mark.parametrize(
-    "server", ["rgw_bucket", "versity_bucket", pytest.param("moto_bucket", marks=pytest.mark.whole)]
-)
+@pytest.mark.parametrize("server", ["rgw", "versity", pytest.param("moto", marks=pytest.mark.whole)])
 def test_many_objects_go_with_one_request(server: str, request: pytest.FixtureRequest) -> None:
     bench = Bench(request.getfixturevalue(f"{server}_bucket"))
     with closing(bench.storage) as storage:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import shutil
 import tempfile
 import time
@@ -20,7 +19,7 @@ from tierfs.app.follow.follower import PIECE_BYTES
 from tierfs.app.follow.summary import FollowSummary
 from tierfs.app.follow.target import AppendTarget, LogAppend
 from tierfs.app.room import Tells
-from tierfs.base.system import processes
+from tierfs.base.system import osio, processes
 from tierfs.base.system.processes import Process, TimeoutExpired
 from tierfs.base.words import names
 from tierfs.base.words.errors import NotFound, TierfsError, Unavailable
@@ -131,7 +130,7 @@ class JournalFollower:
         """Add what arrives within the pause; return whether it has ended."""
         until_s = time.monotonic() + _PAUSE_S
         while len(buffer) < PIECE_BYTES and (left_s := until_s - time.monotonic()) > 0:
-            if select.select([fd], [], [], left_s)[0]:
+            if osio.readable(fd, left_s):
                 data = os.read(fd, _READ_BYTES)
                 if not data:
                     return True

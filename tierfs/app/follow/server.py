@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 import ssl
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tierfs.base.system import addresses
+from tierfs.base.system import addresses, osio
 from tierfs.base.words import errors
 from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
@@ -167,9 +166,7 @@ class AdminServer:
 
 def _has_ended(kept: HTTPConnection) -> bool:
     """Return whether the server has closed a connection, or sent something that nobody requested."""
-    waited = select.poll()  # select.select has no descriptors above 1,023, and a follower has thousands of files
-    waited.register(kept.sock, select.POLLIN)
-    return bool(waited.poll(0))
+    return osio.readable(kept.sock.fileno())
 
 
 def error_of(answer: Any) -> TierfsError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,10 @@ SHOWN_FILE = 0o444
 # Less what the umask forbids.
 SHARED_DIRECTORY = 0o777
 SHARED_FILE = 0o666
+
+_MS_PER_S = 1000
+# A C int.
+_LONGEST_POLL_MS = 2**31 - 1
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -42,6 +47,16 @@ def read_all(fd: int, view: memoryview, offset: int, *, over: int | None = None)
             break
         done += count
     return done
+
+
+def readable(fd: int, timeout_s: float = 0) -> bool:
+    """Wait up to `timeout_s`, or about 24 days if it is longer; return whether a read would return at once.
+
+    Also true at the end of a pipe or connection, and for files.
+    """
+    waited = select.poll()  # select.select() has no descriptors above 1,023: a follower, or a driver of Spark, has more
+    waited.register(fd, select.POLLIN)
+    return bool(waited.poll(min(max(0, timeout_s * _MS_PER_S), _LONGEST_POLL_MS)))
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import termios
 import time
@@ -11,6 +10,8 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from tierfs.base.system import osio
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -47,8 +48,7 @@ def keys() -> Iterator[Wait]:
         return
 
     def wait(timeout_s: float) -> bytes | None:
-        ready, _, _ = select.select([_INPUT_FD], [], [], timeout_s)
-        return os.read(_INPUT_FD, 1) if ready else None
+        return os.read(_INPUT_FD, 1) if osio.readable(_INPUT_FD, timeout_s) else None
 
     before = termios.tcgetattr(_INPUT_FD)
     tty.setcbreak(_INPUT_FD)

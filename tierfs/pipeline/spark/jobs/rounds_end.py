@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from tierfs.base.system import osio
 from tierfs.base.words.errors import Unavailable
 
 
@@ -38,7 +38,7 @@ class RoundsEnd:
 
     def wait(self, seconds: float) -> None:
         """Return after a time, or at once if the end is due."""
-        select.select([self._read_fd], [], [], seconds)
+        osio.readable(self._read_fd, seconds)
 
     @contextmanager
     def abandoning(self) -> Iterator[None]:
