@@ -25,6 +25,8 @@ _WITH = {
     "_Compressor": "CompressedSource",
     "FrameRoom": "CompressedSource",
     "_Calls": "one semaphore; tests/faults/test_deadlines.py appends with threads",
+    "ArchiveAccess": "one value set at a time",
+    "ArchiveProof": "looks under one lock",
     "ArchiveMove": "one flag that is set once, and sends a copy again at worst",
     "AppendPool": "GroupCommit, of which it is one; tests/tiering/test_append_pool.py appends with threads",
     "Files": "a protocol: tests/conformance has threads for each place",

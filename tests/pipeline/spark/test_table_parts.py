@@ -221,6 +221,9 @@ class SnapshotsDouble:
 
     conflictDetectionFilter = set
 
+    def location(self) -> str:
+        return "file:/lake/t"
+
     def newOverwrite(self) -> SnapshotsDouble:
         self._validates = False
         return self
@@ -246,7 +249,7 @@ class Committed(IcebergTable):
 
     def __init__(self, snapshots: SnapshotsDouble) -> None:
         self.name, self.snapshots = "t", snapshots
-        self._table, self._iceberg = snapshots, MagicMock()
+        self._table, self._iceberg, self._spark = snapshots, MagicMock(), MagicMock()
 
     def head(self) -> TableHead:
         return TableHead(exists=True, offset=self.snapshots.offset, mark=self.snapshots.number)
