@@ -137,8 +137,8 @@ def _read_tail(path: Path, until: float, answers: Queue[tuple[list[str], int]]) 
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - 2 * PAGE)
             data = os.pread(file.fileno(), 4 * PAGE, start)
-            # The kernel refuses a size that was on its way while it was told of another growth, though fstat() returns
-            # it. Two in a row let a read end early; the next one has the bytes.
+            # Seen without the mount's pause between growths: fstat() returns a size before which a read ends. Probably
+            # the kernel drops an answer's size that crossed a notice of growth. The next read has to have the bytes.
             again = data if len(data) >= size - start else os.pread(file.fileno(), 4 * PAGE, start)
             if b"\0" in data + again or len(again) < size - start:
                 wrong.append(f"read: {size=} {start=} {len(data)=} {len(again)=} {data.find(0)=} {again.find(0)=}")
