@@ -273,7 +273,7 @@ def refuse_archive(policies: Policies, why: str) -> None:
     if parts:
         raise InvalidRequest(
             f"policy of {printable(policies.name) or '/'}: {' with '.join(parts)}: {why}",
-            remedy=f"remove the policies {' and '.join(_ARCHIVE_KEYS)}",
+            remedy=f"correct that, or remove the policies {' and '.join(_ARCHIVE_KEYS)}",
         )
 
 
