@@ -13,10 +13,12 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import append
 from tests.pipeline.reader.reading import store_of
-from tests.pipeline.reader.test_stream import Query, lines, store
+from tests.pipeline.reader.test_stream import LINES, Query, lines, store
 from tierfs.app import store as app
+from tierfs.app.verbs import empty_trash, move
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.segments import trash
+from tierfs.pipeline.reader.selection import Selection
 
 __all__ = ["store"]
 
@@ -29,7 +31,11 @@ def sealed_again(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("lose", "text", "rows"),
     [
-        (lambda store: verbs.delete(store, "a", recursive=False), "segment (a|[0-9]+), read up to 8, was deleted", []),
+        (
+            lambda store: verbs.delete(store, "a", recursive=False),
+            r"segment a, read up to 8, was deleted: .* \(it is in the trash: tierfs restore a\)",
+            [],
+        ),
         (
             lambda store: store.engine.truncate("a", 10, cold_due_ms=0),
             "segment a now starts at 10, but was read up to 8",
@@ -65,6 +71,28 @@ def test_a_loss_is_an_error_that_can_be_passed_over(
         assert query.trigger() == rows
         assert query.trigger() is None
     assert len(caplog.records) == 1, "what was skipped is told once"
+
+
+def test_a_segment_that_was_renamed_or_removed_with_its_directory_is_named(store: app.Store) -> None:
+    """A new process knows no earlier list."""
+    append(store, "logs/a", b"one\n")
+    append(store, "logs/in/b", b"two\n")
+    read = replace(LINES, selection=Selection(paths=("logs",), recursive=True))
+    query = Query(store, read)
+    query.trigger()
+    move(store, "logs/a", "else/where")
+    query.restart()
+    with pytest.raises(DataLoss, match="a segment, read up to 4, was renamed to else/where, which is not read"):
+        query.trigger()
+    move(store, "else/where", "logs/a")
+    verbs.delete(store, "logs/in", recursive=True)
+    query.restart()
+    with pytest.raises(DataLoss, match=r"segment logs/in/b, .* was deleted: .* tierfs restore logs/in\)"):
+        query.trigger()
+    empty_trash(store)
+    query.restart()
+    with pytest.raises(DataLoss, match=r"segment number [0-9]+, read up to 4, was deleted"):
+        query.trigger()
 
 
 @pytest.mark.parametrize("sealed", [False, True])

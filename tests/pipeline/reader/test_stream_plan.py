@@ -16,7 +16,8 @@ from tierfs.base.words.types import ByteRange, SegmentId
 from tierfs.pipeline.reader.line_format import LineFormat, Separator
 from tierfs.pipeline.reader.record_ends import LineEnds
 from tierfs.pipeline.reader.stream_batch import missing_bytes, stretches
-from tierfs.pipeline.reader.stream_plan import ListedSegment, StreamOffset, advance, reconcile
+from tierfs.pipeline.reader.stream_losses import reconcile
+from tierfs.pipeline.reader.stream_plan import ListedSegment, StreamOffset, advance
 from tierfs.pipeline.reader.stream_shares import Limits, Rounds, advance_fairly
 
 STORE = "s"
@@ -175,7 +176,7 @@ def listed(
 @pytest.mark.parametrize(
     ("now", "text", "resumed"),
     [
-        ([], "segment 1, read up to 10, was deleted", {}),
+        ([], "segment number 1, read up to 10, was deleted", {}),
         ([listed(1, 20, start=12)], "segment n1 now starts at 12, but was read up to 10", {1: 12}),
         ([listed(1, 7)], "segment n1 now ends at 7, but was read up to 10", {1: 7}),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),

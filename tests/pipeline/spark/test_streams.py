@@ -85,7 +85,7 @@ def test_what_is_available_now_and_later(spark: SparkSession, store: app.Store, 
     assert stream.run() == [("new", "logs/2031/c", 0), ("three", "logs/open", 8)]
     verbs.delete(store, "logs/2031/c", recursive=False)
     append(store, "logs/s1", b"more\n")
-    lost = r"segment [0-9]+, read up to 4, was deleted: .*; set failOnDataLoss to false"
+    lost = r"segment logs/2031/c, read up to 4, was deleted: .* restore logs/2031/c.*; set failOnDataLoss to false"
     assert re.search(lost, told(stream.run)), "one clear line"
     stream.options["failOnDataLoss"] = "false"
     assert stream.run() == [("more", "logs/s1", len(truth["logs/s1"]))]

@@ -31,13 +31,15 @@ from tests.verbs import delete
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import empty_trash, move
-from tierfs.base.words.errors import Conflict, InvalidRequest
+from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.ledgers import make
-from tierfs.pipeline.reader.stream_plan import StreamOffset
+from tierfs.pipeline.reader.stream import PASS_OVER
+from tierfs.pipeline.reader.stream_plan import NEW_CHECKPOINT, StreamOffset
 from tierfs.pipeline.spark.jobs.json_rows import takes, widened
 from tierfs.pipeline.spark.jobs.live_segments import LiveSegments, live_segments
+from tierfs.pipeline.spark.jobs.table_words import told_of_a_table
 from tierfs.pipeline.spark.tables import iceberg_types, offset_texts
 from tierfs.pipeline.spark.tables.followed_table import RoundFiles, RowRecipe, TableFile, TableHead
 from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
@@ -359,3 +361,14 @@ def test_an_object_store_without_conditions_is_refused() -> None:
     FilesDouble(is_conditional=False, root="hdfs://lake").require_commits()
     with pytest.raises(InvalidRequest, match="cannot decide between two runs"):
         FilesDouble(is_conditional=False).require_commits()
+
+
+def test_a_table_names_its_own_options_and_no_checkpoint() -> None:
+    lost = DataLoss("the store is older than the checkpoint", remedy=f"{PASS_OVER}, or {NEW_CHECKPOINT}")
+    with pytest.raises(DataLoss, match="older than the table") as caught, told_of_a_table():
+        raise lost
+    assert caught.value.remedy == "add --skip-lost to continue without the lost rows, or begin another table"
+    other = DataLoss("a chunk is damaged", remedy="run: tierfs check")
+    with pytest.raises(DataLoss) as told, told_of_a_table():
+        raise other
+    assert told.value is other

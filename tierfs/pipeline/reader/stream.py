@@ -24,20 +24,24 @@ from tierfs.pipeline.reader.record_ends import ByteEnds, EntryEnds, LineEnds, Un
 from tierfs.pipeline.reader.selection import PinnedSegment, Pinner, Selection, Tail, place_of
 from tierfs.pipeline.reader.stream_batch import StreamStretch, missing_bytes, stretches
 from tierfs.pipeline.reader.stream_lag import Lag, lag_of
-from tierfs.pipeline.reader.stream_listing import Listing, joined_elsewhere
+from tierfs.pipeline.reader.stream_listing import Listing, gone_elsewhere
+from tierfs.pipeline.reader.stream_losses import reconcile
 from tierfs.pipeline.reader.stream_plan import (
+    NEW_CHECKPOINT,
     Cutter,
     ListedSegment,
     StartPlace,
     StreamOffset,
     advance,
     beginning_at,
-    reconcile,
 )
 from tierfs.pipeline.reader.stream_shares import NO_LIMIT, Limits, Rounds, advance_fairly
 
 log = logging.getLogger(__name__)
-_REMEDY = "set failOnDataLoss to false to continue without the lost data, or use a new checkpoint location"
+
+# What people can do about a loss; a job that has options of its own names those.
+PASS_OVER = "set failOnDataLoss to false to continue without the lost data"
+_REMEDY = f"{PASS_OVER}, or {NEW_CHECKPOINT}"
 
 # Segments that a message names at most.
 _NAMED = 5
@@ -139,7 +143,7 @@ class Stream:
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
-            elsewhere = joined_elsewhere(txn, start, listed)
+            elsewhere = gone_elsewhere(txn, start, listed)
             begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
             self._report(lost)
             if self._frozen is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tierfs.base.words import units
+from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, SegmentId, SegmentKind
@@ -19,12 +19,8 @@ from tierfs.engine.metadata.tables import SEGMENTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.reader.record_ends import entry_at
 from tierfs.pipeline.reader.selection import Selection, select
-from tierfs.pipeline.reader.stream_plan import (
-    JoinedAway,
-    ListedSegment,
-    StreamOffset,
-    unfinished,
-)
+from tierfs.pipeline.reader.stream_losses import Elsewhere, JoinedAway, MovedAway
+from tierfs.pipeline.reader.stream_plan import ListedSegment, StreamOffset, unfinished
 
 
 class Listing:
@@ -114,10 +110,8 @@ def _sequence_of(segment: SegmentRecord) -> tuple[str, int]:
     return ("", 0) if number is None else (f"{segment.parent_id}/", number)
 
 
-def joined_elsewhere(
-    txn: ReadTransaction, start: StreamOffset, listed: Sequence[ListedSegment]
-) -> dict[int, JoinedAway]:
-    """Return open segments of an offset that were joined to segments which are not listed.
+def gone_elsewhere(txn: ReadTransaction, start: StreamOffset, listed: Sequence[ListedSegment]) -> Elsewhere:
+    """Return what became of the open segments of an offset that are not listed, as far as the store knows.
 
     Looks at all segments, but only if an open one is gone.
     """
@@ -125,12 +119,26 @@ def joined_elsewhere(
     gone = start.open.keys() - there
     if not gone:
         return {}
-    return {
-        join.birth: JoinedAway(join.name, segment.name, join.source_end)
-        for _, segment in txn.scan(SEGMENTS)
-        for join in segment.joins
-        if join.birth in gone and not join.is_of_several
-    }
+    places: dict[int, JoinedAway | MovedAway] = {}
+    for _, segment in txn.scan(SEGMENTS):
+        if segment.birth in gone:
+            places.update(_moved(txn, segment))
+        for join in segment.joins:
+            if join.birth in gone and not join.is_of_several:
+                places[join.birth] = JoinedAway(join.name, segment.name, join.source_end)
+    return places
+
+
+def _moved(txn: ReadTransaction, segment: SegmentRecord) -> dict[int, MovedAway]:
+    """Return where a segment is; nothing for one that is deleted for good."""
+    path = directories.path_of(txn, segment.parent_id, segment.name)
+    if not names.is_removed(path):
+        return {segment.birth: MovedAway(path)}
+    if not names.is_in_trash(path):
+        return {}
+    _, _, below = path.partition("/")
+    removed = directories.top(txn, segment).removal.path
+    return {segment.birth: MovedAway(f"{removed}/{below}" if below else removed, removed)}
 
 
 class _Going:

@@ -20,8 +20,7 @@ from tierfs.base.words.names import printable
 from tierfs.base.words.types import ByteRange, SegmentId
 
 VERSION = 1
-_NEW_CHECKPOINT = "use a new checkpoint location"
-NOWHERE: Mapping[int, JoinedAway] = {}
+NEW_CHECKPOINT = "use a new checkpoint location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +71,14 @@ class StreamOffset:
                 unsealed=_count(saved["unsealed"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise InvalidRequest("the checkpoint has no tierfs offset", remedy=_NEW_CHECKPOINT) from exc
+            raise InvalidRequest("the checkpoint has no tierfs offset", remedy=NEW_CHECKPOINT) from exc
 
     def require_read(self, read: str) -> None:
         """Raise InvalidRequest if the checkpoint is of another read."""
         if self.read != read:
             raise InvalidRequest(
                 f"the checkpoint belongs to a stream that reads {self.read}, but this stream reads {read}",
-                remedy=f"use the previous paths and options, or {_NEW_CHECKPOINT}",
+                remedy=f"use the previous paths and options, or {NEW_CHECKPOINT}",
             )
 
 
@@ -87,24 +86,6 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"not a count: {value!r}")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedAway:
-    """The end of a segment that was concatenated to one that the stream does not read."""
-
-    name: str
-    target: str
-    length: int
-
-    def unread(self, position: int) -> list[str]:
-        """Return the loss if it was not read to its end."""
-        if position >= self.length:
-            return []
-        name, target = printable(self.name) or "with unknown name", printable(self.target)
-        return [
-            f"segment {name}, read up to {position} of {self.length}, was concatenated to {target}, which is not read"
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +186,7 @@ def read_before(start: StreamOffset, segment: ListedSegment, position: int) -> l
             raise DataLoss(
                 f"segment {printable(segment.path)}: many segments were concatenated to it since it was read up to "
                 f"{position}, and which of their rows were read before is unknown",
-                remedy=_NEW_CHECKPOINT,
+                remedy=NEW_CHECKPOINT,
             )
         read.append(ByteRange(max(position, join.start), max(position, join.start + till - join.source_start)))
     return ranges.union(filter(None, read))
@@ -233,7 +214,7 @@ def cut_around(
             raise DataLoss(
                 f"segment {printable(segment.path)}: its bytes {skipped.start} to {skipped.end} were read before "
                 "they were concatenated to it, and a line crosses their start or end",
-                remedy=f"end segments with a line end before a concat; now {_NEW_CHECKPOINT}",
+                remedy=f"end segments with a line end before a concat; now {NEW_CHECKPOINT}",
             )
         position = skipped.end
     left = None if budget is None else budget - size_bytes
@@ -271,53 +252,6 @@ def beginning_at(
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """Return the segments of which something may still have to be read."""
     return (segment for segment in listed if segment.birth in start.open or segment.birth > start.done)
-
-
-def reconcile(
-    start: StreamOffset,
-    listed: Sequence[ListedSegment],
-    store_id: str,
-    next_id: int,
-    before: Sequence[ListedSegment] = (),
-    elsewhere: Mapping[int, JoinedAway] = NOWHERE,
-) -> tuple[StreamOffset, list[str]]:
-    """Return the offset to continue from, and the losses since `start` was reached, a sentence each.
-
-    `before`: an earlier list, which names the deleted segments. `elsewhere`: segments that were joined to others which
-    are not listed.
-    """
-    if start.store != store_id:
-        fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
-        return fresh, [f"the checkpoint belongs to store {start.store}, not to this store, {store_id}"]
-    if start.done >= next_id:
-        return replace(start, done=next_id - 1), [
-            f"the store is older than the checkpoint: it has no segment number {start.done} yet"
-        ]
-    by_birth = {segment.birth: segment for segment in listed}
-    kept, lost = dict(start.open), list(_changed_again(start, listed))
-    followed = {join.birth for segment in listed for join in segment.joins}
-    for birth, position in start.open.items():
-        segment = by_birth.get(birth)
-        if segment is None and birth in followed:
-            continue  # the rest of it is read in the segment that has it now
-        if segment is None and birth in elsewhere:
-            del kept[birth]
-            lost += elsewhere[birth].unread(position)
-        elif segment is None:
-            name = next((printable(old.path) for old in before if old.birth == birth), str(birth))
-            lost.append(f"segment {name}, read up to {position}, was deleted: its later bytes are not read")
-            del kept[birth]
-        elif position < segment.start:
-            lost.append(
-                f"segment {printable(segment.path)} now starts at {segment.start}, but was read up to {position}"
-            )
-            kept[birth] = segment.start
-        elif position > segment.length:
-            lost.append(
-                f"segment {printable(segment.path)} now ends at {segment.length}, but was read up to {position}"
-            )
-            kept[birth] = segment.length
-    return (replace(start, open=kept) if kept != start.open else start), lost
 
 
 def passed(offset: StreamOffset, segment: ListedSegment) -> int:
@@ -383,34 +317,3 @@ class StreamStep:
                 self._open.pop(join.birth, None)
             elif join.birth not in self._open and join.birth > self.start.done:
                 self._open[join.birth] = join.source_start
-
-
-def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
-    """Return whether a source was finished, and unsealed after that, and is ahead of a position in its target."""
-    is_finished = join.birth <= start.done and join.birth not in start.open
-    return is_finished and join.end > position and join.unsealed_id > start.unsealed
-
-
-def _appended_before(join: Join, target: ListedSegment) -> str:
-    name, path = printable(join.name) or "with unknown name", printable(target.path)
-    return (
-        f"segment {name} was unsealed after its end was read, and concatenated to {path}: appended bytes are not read"
-    )
-
-
-def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
-    """Return finished segments that were opened again: unsealed, or restored while open.
-
-    They are told even if they are sealed again, or were joined to others.
-    """
-    for segment in listed:
-        if segment.birth > start.done or segment.birth in start.open:
-            position = start.open.get(segment.birth, segment.start)
-            joins = (join for join in segment.joins if _was_unsealed(start, join, position))
-            yield from (_appended_before(join, segment) for join in joins)
-            continue
-        path = printable(segment.path)
-        if not segment.sealed:
-            yield f"segment {path} was unsealed after its end was read, or restored: appended bytes are not read"
-        elif segment.unsealed_id > start.unsealed:
-            yield f"segment {path} was unsealed, or restored, and sealed again: appended bytes are not read"

@@ -30,6 +30,7 @@ from tierfs.pipeline.spark.columns import full_schema
 from tierfs.pipeline.spark.jobs import json_rows
 from tierfs.pipeline.spark.jobs.live_segments import LiveSegments, live_segments
 from tierfs.pipeline.spark.jobs.table_upkeep import OnStep, TableUpkeep
+from tierfs.pipeline.spark.jobs.table_words import told_of_a_table
 from tierfs.pipeline.spark.jobs.tasks import explained, is_classic, stages_watched
 from tierfs.pipeline.spark.opened_stream import OpenedStream
 from tierfs.pipeline.spark.options import STREAM_OPTIONS, ReadOptions
@@ -175,6 +176,10 @@ class TableJob:
 
         Raises Conflict if another run adds rows, and what reading raises.
         """
+        with told_of_a_table():
+            return self._round()
+
+    def _round(self) -> RoundSums | None:
         self._opened.refresh()
         head = self._table.head()
         if head.recipe is not None:
