@@ -15,8 +15,11 @@ from tests.mount.conftest import append
 from tests.pipeline.reader.reading import store_of
 from tests.pipeline.reader.test_stream import LINES, Query, lines, store
 from tierfs.app import store as app
+from tierfs.app.recovery.recover import recover_store
 from tierfs.app.verbs import empty_trash, move
+from tierfs.base.bytes.progress import unseen
 from tierfs.base.words.errors import DataLoss
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.segments import trash
 from tierfs.pipeline.reader.selection import Selection
 
@@ -157,3 +160,32 @@ def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expecte
         assert query.trigger() == lines("b", b"two")
         append(other, "b", b"three\n")
         assert query.trigger() == lines("b", b"three", at=4)
+
+
+def test_bytes_that_a_recovery_lost_are_told_also_after_others_were_appended_there(
+    tmp_path: Path, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the stream continues in the middle of a line, and never reads those before it."""
+    with store_of(tmp_path / "store") as owner:
+        append(owner, "a", b"cold\n")
+        verbs.offload(owner, "")
+        append(owner, "a", b"read, and lost\n")
+        query = Query(owner)
+        query.trigger()
+    recover_store(tmp_path / "new", Place.in_directory(tmp_path / "store/cold"), unseen)
+    with app.open_store(tmp_path / "new") as store:
+        append(store, "a", b"other bytes, and more\n")
+        query.store = store
+        query.restart()
+        with pytest.raises(DataLoss, match="segment a was read up to 20, and recovered up to 5: the bytes behind that"):
+            query.trigger()
+        start, end, _ = query.log[0]
+        with pytest.raises(DataLoss, match="bytes 0 to 20 of a batch are lost: a recovery found segment a up to 5"):
+            query.between(start, end)
+        query.read = replace(query.read, fail_on_data_loss=False)
+        query.restart()
+        expected_warnings.append("segment a was read up to 20, and recovered up to 5")
+        with caplog.at_level(logging.WARNING):
+            assert query.trigger() == [], "the position goes back"
+            assert query.trigger() == lines("a", b"other bytes, and more", at=5)
+            assert query.trigger() is None

@@ -179,6 +179,11 @@ def listed(
         ([], "segment number 1, read up to 10, was deleted", {}),
         ([listed(1, 20, start=12)], "segment n1 now starts at 12, but was read up to 10", {1: 12}),
         ([listed(1, 7)], "segment n1 now ends at 7, but was read up to 10", {1: 7}),
+        (
+            [replace(listed(1, 15), recoveries=(5, 6, 8, 9))],
+            "segment n1 was read up to 10, and recovered up to 9: the bytes behind that were lost",
+            {1: 9},
+        ),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
         # Its time does not count: a clock may be set back, and a recovered store knows another one.
         (
@@ -194,7 +199,7 @@ def listed(
     ],
 )
 def test_a_loss_is_told_by_its_kind(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
-    start = replace(START, done=2, open={SegmentId(1): 10}, unsealed=7)
+    start = replace(START, done=2, open={SegmentId(1): 10}, unsealed=7, recovered=7)
     offset, lost = reconcile(start, now, STORE, 3)
     assert len(lost) == 1
     assert lost[0].startswith(text)
@@ -204,8 +209,8 @@ def test_a_loss_is_told_by_its_kind(now: list[ListedSegment], text: str, resumed
 def test_what_is_no_loss() -> None:
     """A finished segment may be deleted, cut and concatenated to another; an open one may grow, and be sealed."""
     joins = (Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8), Join(10, 30, SegmentId(4), 4, 4, 0, "n4"))
-    start = replace(START, done=4, open={SegmentId(1): 10}, unsealed=7)
-    grown = replace(listed(1, 30, sealed=True, unsealed_id=9), joins=joins)
+    start = replace(START, done=4, open={SegmentId(1): 10}, unsealed=7, recovered=3)
+    grown = replace(listed(1, 30, sealed=True, unsealed_id=9), joins=joins, recoveries=(3, 4, 6, 10))
     finished = replace(listed(4, 30, sealed=True), joins=joins[:1])
     now = [grown, finished, listed(3, 50, sealed=True, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tierfs.base.bytes import ranges
+from tierfs.base.bytes import ranges, recoveries
 from tierfs.base.words import names
 from tierfs.base.words.types import (
     ROOT_DIRECTORY,
@@ -203,14 +203,16 @@ def _settled(
     txn: WriteTransaction, before: SegmentRecord, cold: _ColdChain, due_ms: int, *, keeps_inode: bool
 ) -> SegmentRecord:
     """End a segment where its chain does, as another file, and return it."""
+    number = txn.allocate_id()
     segment = replace(
         before,
         length=cold.end,
         joins=before.joins.until(cold.end) if before.joins.names else before.joins,
-        inode=before.inode if keeps_inode else Inode(txn.allocate_id()),
+        inode=before.inode if keeps_inode else Inode(number),
         writer_epoch=before.writer_epoch + 1,
         generation=before.generation + 1,
         recovered_ms=txn.now_ms,
+        recoveries=recoveries.added(before.recoveries, number, cold.end),
         changed_ms=txn.now_ms,
     )
     gaps = cold.gaps

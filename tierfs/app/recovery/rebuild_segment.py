@@ -7,6 +7,7 @@ from dataclasses import replace
 from tierfs.app.found_objects import FoundObject
 from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.verified_cover import FoundSums, SumsByLabel
+from tierfs.base.bytes import recoveries
 from tierfs.base.words import names
 from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import changes, checksums, directories, frame_rows, tables
@@ -46,18 +47,20 @@ def make_segment(
         parts = (*parts[:-1], _suffixed(parts[-1], segment_id))
     parent_id, name, path = _place(txn, parts, segment_id)
     modified_ms = max(chosen.modified_ms for chosen in cover.chosen)
+    number, end = txn.allocate_id(), cover.chosen[-1].end
     segment = SegmentRecord(
         id=segment_id,
         parent_id=parent_id,
         name=name,
-        inode=Inode(txn.allocate_id()),
+        inode=Inode(number),
         start_offset=cover.chosen[0].start,
-        length=cover.chosen[-1].end,
+        length=end,
         writer_epoch=1,
         created_ms=modified_ms,
         modified_ms=modified_ms,
         changed_ms=txn.now_ms,
         recovered_ms=txn.now_ms,
+        recoveries=recoveries.added((), number, end),
     )
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     changes.segment_changed(txn, segment)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tierfs.base.bytes.recoveries import last
 from tierfs.base.options import policy
 from tierfs.base.system.clock import ClockReading
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
@@ -217,7 +218,9 @@ def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
 def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
     record = SEGMENTS.codec.from_message(message, without=_OF_THIS_HOST)
     untrusted.check_segment(record)
-    see_id(txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id)
+    see_id(
+        txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id, last(record.recoveries)
+    )
     old = directories.segment(txn, record.id)
     new = record if old is None else _merged(old, record)
     replay_names.place_segment(txn, old, new)

@@ -116,6 +116,7 @@ class SegmentRecord(Record):
     removal: Removal = NOT_REMOVED
     joins: Joins = NO_JOINS
     unsealed_id: int = 0
+    recoveries: tuple[int, ...] = ()
     grows_from: int = 0
 
     @property

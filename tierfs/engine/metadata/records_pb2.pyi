@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal", "joins", "unsealed_id", "grows_from")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal", "joins", "unsealed_id", "recoveries", "grows_from")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class SegmentRecord(_message.Message):
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_ID_FIELD_NUMBER: _ClassVar[int]
+    RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     GROWS_FROM_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
@@ -97,8 +98,9 @@ class SegmentRecord(_message.Message):
     removal: Removal
     joins: Joins
     unsealed_id: int
+    recoveries: _containers.RepeatedScalarFieldContainer[int]
     grows_from: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ..., unsealed_id: _Optional[int] = ..., grows_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ..., unsealed_id: _Optional[int] = ..., recoveries: _Optional[_Iterable[int]] = ..., grows_from: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes", "sequence")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from tierfs.base.bytes import recoveries
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import (
@@ -100,6 +101,7 @@ def check_segment(record: SegmentRecord) -> None:
     require(record.start_offset <= record.length <= MAX_OFFSET, "a segment has an impossible length", record.id)
     check_times(record.created_ms, record.modified_ms, record.changed_ms, record.sealed_ms, record.recovered_ms)
     require(record.joins.is_sound, "a segment has impossible joins", record.id)
+    require(recoveries.are_sound(record.recoveries), "a segment has impossible recoveries", record.id)
     require(record.writer_epoch <= MAX_ID and record.generation <= MAX_ID, "a counter overflows", record.id)
 
 

@@ -25,7 +25,7 @@ from tierfs.pipeline.reader.selection import PinnedSegment, Pinner, Selection, T
 from tierfs.pipeline.reader.stream_batch import StreamStretch, missing_bytes, stretches
 from tierfs.pipeline.reader.stream_lag import Lag, lag_of
 from tierfs.pipeline.reader.stream_listing import Listing, gone_elsewhere
-from tierfs.pipeline.reader.stream_losses import reconcile
+from tierfs.pipeline.reader.stream_losses import overwritten, reconcile
 from tierfs.pipeline.reader.stream_plan import (
     NEW_CHECKPOINT,
     Cutter,
@@ -146,6 +146,8 @@ class Stream:
             elsewhere = gone_elsewhere(txn, start, listed)
             begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
             self._report(lost)
+            if begin.recovered != start.recovered:
+                return begin  # a step of its own: positions go back, and no batch reads what lies between
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
             cutter = self._cutter(txn, reader)
@@ -182,6 +184,7 @@ class Stream:
             missing = missing_bytes(start, end, parts, self._cutter(txn, reader))
             if missing:
                 self._report([_missing(missing, start, end, parts)])
+            self._report(overwritten(end, parts))
             pinner = self._pinner(txn)
             return self._place(txn), [self._pin(txn, pinner, part) for part in parts]
 

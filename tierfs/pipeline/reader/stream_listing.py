@@ -95,10 +95,18 @@ class Listing:
             length,
             joins,
             segment.unsealed_id,
+            self._recoveries(txn, segment),
             *_sequence_of(segment),
             segment.began_ms,
             segment.modified_ms,
         )
+
+    def _recoveries(self, txn: ReadTransaction, segment: SegmentRecord) -> tuple[int, ...]:
+        known = segment.recoveries
+        if not (known and self._of_entries):
+            return known
+        ends = (entry_at(txn, segment.id, end) if end else 0 for end in known[1::2])
+        return tuple(value for pair in zip(known[::2], ends, strict=True) for value in pair)
 
 
 def _sequence_of(segment: SegmentRecord) -> tuple[str, int]:

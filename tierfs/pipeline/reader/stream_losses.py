@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tierfs.base.bytes import recoveries
 from tierfs.base.bytes.joins import Join
 from tierfs.base.words import names
 from tierfs.base.words.names import printable
-from tierfs.pipeline.reader.stream_plan import ListedSegment, StreamOffset
+from tierfs.pipeline.reader.stream_batch import StreamStretch
+from tierfs.pipeline.reader.stream_plan import ListedSegment, StreamOffset, recovered_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def reconcile(
             f"the store is older than the checkpoint: it has no segment number {start.done} yet"
         ]
     by_birth = {segment.birth: segment for segment in listed}
-    kept, lost = dict(start.open), list(_changed_again(start, listed))
+    kept, lost, recovered = dict(start.open), list(_changed_again(start, listed)), start.recovered
     followed = {join.birth for segment in listed for join in segment.joins}
     for birth, position in start.open.items():
         segment = by_birth.get(birth)
@@ -94,12 +96,29 @@ def reconcile(
                 f"segment {printable(segment.path)} now starts at {segment.start}, but was read up to {position}"
             )
             kept[birth] = segment.start
+        elif (end := recoveries.end_since(segment.recoveries, start.recovered)) is not None and position > end:
+            lost.append(
+                f"segment {printable(segment.path)} was read up to {position}, and recovered up to {end}: "
+                "the bytes behind that were lost, and others may have been appended there"
+            )
+            kept[birth], recovered = end, recovered_in(start, listed)
         elif position > segment.length:
             lost.append(
                 f"segment {printable(segment.path)} now ends at {segment.length}, but was read up to {position}"
             )
             kept[birth] = segment.length
-    return (replace(start, open=kept) if kept != start.open else start), lost
+    return (replace(start, open=kept, recovered=recovered) if kept != start.open else start), lost
+
+
+def overwritten(end: StreamOffset, parts: Sequence[StreamStretch]) -> list[str]:
+    """Return the losses of a batch that is read again, a sentence each: where it was, others may have been appended."""
+    ends = ((part, recoveries.end_since(part.listed.recoveries, end.recovered)) for part in parts)
+    return [
+        f"bytes {part.start} to {part.end} of a batch are lost: a recovery found segment {printable(part.listed.path)} "
+        f"up to {kept} alone"
+        for part, kept in ends
+        if kept is not None and part.end > kept
+    ]
 
 
 def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tierfs.base.bytes import ranges
+from tierfs.base.bytes import ranges, recoveries
 from tierfs.base.bytes.joins import Join
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
@@ -39,18 +39,24 @@ class StreamOffset:
     """Bytes read since the stream began: shows whether a batch that is read again has lost some."""
     unsealed: int = 0
     """Greatest SegmentRecord.unsealed_id of the finished segments: a greater one was unsealed since, by any clock."""
+    recovered: int = 0
+    """Greatest number of a recovery in the segments that were listed: bytes that a later one did not find are lost."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
-        return {
+        saved = {
             "bytes": self.bytes,
             "done": self.done,
             "open": {text: self.open[int(text)] for text in sorted(map(str, self.open))},
             "read": self.read,
+            "recovered": self.recovered,
             "store": self.store,
             "unsealed": self.unsealed,
             "v": VERSION,
         }
+        if not self.recovered:
+            del saved["recovered"]  # so that offsets of earlier versions have the same text
+        return saved
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> StreamOffset:
@@ -69,6 +75,7 @@ class StreamOffset:
                 open={int(birth): _count(position) for birth, position in saved["open"].items()},
                 bytes=_count(saved["bytes"]),
                 unsealed=_count(saved["unsealed"]),
+                recovered=_count(saved.get("recovered", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise InvalidRequest("the checkpoint has no tierfs offset", remedy=NEW_CHECKPOINT) from exc
@@ -105,6 +112,8 @@ class ListedSegment:
     """Bytes that were other segments of the selection, or may have been."""
     unsealed_id: int = 0
     """Number from the commit that unsealed it last."""
+    recoveries: tuple[int, ...] = ()
+    """See tierfs.base.bytes.recoveries; ends are positions."""
     sequence: str = ""
     """Names the segments of which one continues the other: members of a stream, ledgers of a managed ledger."""
     place: int = 0
@@ -249,6 +258,11 @@ def beginning_at(
     return step.offset(listed)
 
 
+def recovered_in(start: StreamOffset, listed: Iterable[ListedSegment]) -> int:
+    """Return the greatest number of a recovery that is known at an offset after `start`."""
+    return max(start.recovered, *(recoveries.last(segment.recoveries) for segment in listed), 0)
+
+
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """Return the segments of which something may still have to be read."""
     return (segment for segment in listed if segment.birth in start.open or segment.birth > start.done)
@@ -304,7 +318,10 @@ class StreamStep:
         for segment in listed:
             self._remember(segment)
         bytes_read = self.start.bytes + self.size_bytes
-        return StreamOffset(self.start.store, self.start.read, self._done, self._open, bytes_read, self._unsealed)
+        done, read = self._done, self.start.read
+        return StreamOffset(
+            self.start.store, read, done, self._open, bytes_read, self._unsealed, recovered_in(self.start, listed)
+        )
 
     def _remember(self, segment: ListedSegment) -> None:
         """Keep positions in joined segments until the bytes that were theirs are passed; then drop them.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tierfs.base.bytes.recoveries import last
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.types import LocationId, SegmentKind, SegmentStatus
@@ -157,7 +158,13 @@ class _Grammar:
         require(record.status is not SegmentStatus.DELETED, "a segment that is being removed")
         require(record.name == names.split(self._contents.path)[-1], "a segment of another name")
         require(self._contents.name.startswith(f"dumps/{record.id}-"), "a segment other than that of its name")
-        numbers: tuple[int, ...] = (record.id, record.inode, record.commit_id, record.unsealed_id)
+        numbers: tuple[int, ...] = (
+            record.id,
+            record.inode,
+            record.commit_id,
+            record.unsealed_id,
+            last(record.recoveries),
+        )
         numbers += (record.successor_id, record.predecessor_id)
         require(max(*numbers, record.writer_epoch, record.generation) <= _MAX_NUMBER, "a counter near its end")
         untrusted.check_times(record.first_byte_ms)
