@@ -1,7 +1,7 @@
 """Growth of files that somebody reads through the kernel's pages: pages first, the size later, so that no NUL shows.
 
 The kernel drops its pages, which fill again with the newest bytes; only then is the new size shown. In between passes
-more time than a reader spends between taking a page and looking at the size (a guess: nothing bounds that).
+more time than a reader spends between taking a page and looking at the size.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from tierfs.mount.tree import Tree
 
 log = logging.getLogger(__name__)
 
+# Linux 6.18 bounds this by nothing. A read takes its pages, and looks at the size after that (mm/filemap.c,
+# filemap_read), with no lock and no sleep in between: some instructions, unless the reader is preempted or its CPU
+# stands still. Dropping pages (fs/fuse/inode.c, fuse_reverse_inval_inode; mm/truncate.c,
+# invalidate_inode_pages2_range) waits for reads that fill one, not for who has a reference to a full one. Storing pages
+# from here (FUSE_NOTIFY_STORE) raises the size before it copies the bytes, so it shows NULs by itself; membarrier()
+# waits for preempted readers in no kernel that can preempt them. So: some fifteen turns of the scheduler
+# (base_slice_ns, about 3 ms), after which a reader that can run has run, unless many others wait for its CPU.
 _SETTLE_S = 0.05
 
 # Files renewed at once: the kernel waits for reads in flight, and those of an absent server take their deadline.
