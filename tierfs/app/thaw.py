@@ -19,7 +19,7 @@ from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import deadlines
 from tierfs.base.words.errors import Archived, NotFound
-from tierfs.base.words.names import printable
+from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import LocationId, ObjectId
 from tierfs.engine.chunkstore.protocol import ThawSpeed
 from tierfs.engine.metadata import directories, tables
@@ -62,11 +62,16 @@ class _ThawedObject:
     """An object to look at."""
 
     id: ObjectId
-    location_id: LocationId
-    name: str
+    places: tuple[tuple[LocationId, str], ...]
+    """Of the object, and of what lies beside a ledger's: its index, and the copy of its entries. Empty: it is gone."""
     stored_bytes: int
     segment: str
     """The name of one that has bytes in it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the object, for people."""
+        return self.places[0][1] if self.places else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,8 @@ class Thawing:
         self._objects = tuple(objects)
         self._names = names
         self._report = report
+        with store.metadata.read() as txn:
+            self._own = LocationId(txn.store.cold_location_id)
         self._waiting = array("Q")
         """Ids of the objects that are not back, as of the last look: 8 MB of a million."""
         self._done = ThawReport()
@@ -144,7 +151,7 @@ class Thawing:
                 continue
             if record.references > 1 or self._objects:
                 seen.add(record.id)
-            yield _thawed(record, segment)
+            yield self._thawed(record, segment)
 
     def _known(self, ids: Sequence[int]) -> Iterator[_ThawedObject]:
         """Yield the objects with these ids, by their names of now; one that is gone counts as back.
@@ -155,9 +162,9 @@ class Thawing:
             with self._store.metadata.read() as txn:
                 record = txn.get(OBJECTS, tables.u64(number))
             if record is None:
-                self._again(_Looked(_ThawedObject(ObjectId(number), LocationId(0), "", 0, ""), None))
+                self._again(_Looked(_ThawedObject(ObjectId(number), (), 0, ""), None))
             else:
-                yield _thawed(record, "")
+                yield self._thawed(record, "")
 
     def _of_names(self) -> Iterator[tuple[ObjectRecord, str]]:
         for name in self._names:
@@ -167,17 +174,32 @@ class Thawing:
                 yield from objects
 
     def _look_at(self, wanted: _ThawedObject, days: int, speed: ThawSpeed) -> _Looked:
+        looked = (self._state_of(wanted, *place, days, speed) for place in wanted.places)
+        states = [state for state in looked if state is not None]
+        if not states:
+            return _Looked(wanted, None)
+        was_requested = any(state.was_requested for state in states)
+        until_ms = min(state.until_ms for state in states)  # 0: one of them is not back
+        return _Looked(wanted, replace(states[0], was_requested=was_requested, until_ms=until_ms))
+
+    def _state_of(
+        self, wanted: _ThawedObject, location_id: LocationId, name: str, days: int, speed: ThawSpeed
+    ) -> Restoring | None:
         try:
-            state = state_of(self._store.storage_of(wanted.location_id), wanted.name, days, speed)
+            state = state_of(self._store.storage_of(location_id), name, days, speed)
         except NotFound:  # joined or moved meanwhile: then a copy that can be read was made, or a new look finds it
-            state = None
+            return None
         if state is not None and not state.is_requested:
             raise Archived(
-                f"{printable(wanted.name)} is in the archive as {printable(state.storage_class)}, and was not "
-                "requested back",
-                remedy=f"run: tierfs thaw {printable(wanted.segment) or 'PATH'} --wait",
+                f"{printable(name)} is in the archive as {printable(state.storage_class)}, and was not requested back",
+                remedy=f"run: tierfs thaw {as_word(wanted.segment) if wanted.segment else 'PATH'} --wait",
             )
-        return _Looked(wanted, state)
+        return state
+
+    def _thawed(self, record: ObjectRecord, segment: str) -> _ThawedObject:
+        beside = [(record.location_id, record.index_name), (self._own, record.entries_name)]
+        places = ((record.location_id, record.name), *(place for place in beside if place[1]))
+        return _ThawedObject(record.id, places, record.stored_bytes, segment)
 
     def _note(self, looked: _Looked) -> None:
         if looked.state is None:
@@ -204,7 +226,3 @@ class Thawing:
             ready_bytes=done.ready_bytes + looked.wanted.stored_bytes,
             until_ms=min(times, default=0),
         )
-
-
-def _thawed(record: ObjectRecord, segment: str) -> _ThawedObject:
-    return _ThawedObject(record.id, record.location_id, record.name, record.stored_bytes, segment)

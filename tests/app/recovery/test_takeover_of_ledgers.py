@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.app.recovery.standing_by import Hosts, hosts_in
+from tierfs.app import thaw
 from tierfs.app.recovery.promote import promote
 from tierfs.app.standby_orders import take_over_now
 from tierfs.app.store import Store
+from tierfs.app.unrestored import Restoring
 from tierfs.base.bytes.progress import unseen
-from tierfs.engine.metadata import directories, entries
+from tierfs.base.system.metrics import NullMetrics
+from tierfs.base.words.errors import Archived
+from tierfs.base.words.types import Tier
+from tierfs.engine.chunkstore.protocol import ChunkStorage, ThawSpeed
+from tierfs.engine.chunkstore.wrappers import Wrapped
+from tierfs.engine.metadata import chains, directories, entries
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.segments.ledgers import make
 from tierfs.tiering.ledgers.entry_rows import EntryRows
+
+T = TypeVar("T")
 
 PAYLOADS = [bytes([number]) * number for number in range(1, 100)]
 
@@ -81,3 +92,55 @@ def test_rows_of_other_objects_are_not_taken(hosts: Hosts) -> None:
     owner.cold_work().offload("", unseen)
     promote(standby.metadata, hosts.place, "a takeover")
     assert lengths(standby, name) == list(map(len, PAYLOADS))
+
+
+class Frozen(Wrapped):
+    """A bucket whose rule has moved some objects into a class that must be restored first."""
+
+    frozen: frozenset[str] = frozenset()
+
+    def _call(self, verb: str, name: str, function: Callable[[], T]) -> T:
+        if verb == "read" and name in self.frozen:
+            raise Archived(f"{name} is in the archive", remedy="run: tierfs thaw PATH --wait")
+        return function()
+
+
+def objects_of(store: Store, name: str) -> set[str]:
+    """The object of a ledger, its index, and the copy of its entries."""
+    with store.metadata.read() as txn:
+        segment_id = directories.segment_by_name(txn, name).id
+        (record,) = (chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment_id, Tier.COLD))
+    return {record.name, record.index_name, record.entries_name}
+
+
+def test_a_ledger_that_must_be_thawed_first_holds_up_no_recovery(hosts: Hosts, expected_warnings: list[str]) -> None:
+    """There is no store yet whose `thaw` could bring it back."""
+    names = [offloaded(hosts.owner.store) for _ in range(2)]
+    store = hosts.standby().store
+    with store.metadata.write_replayed() as txn:
+        for name in names:
+            entries.remove(txn, directories.segment_by_name(txn, name).id)
+    with closing(hosts.place.shared(NullMetrics())) as storage:
+        bucket = Frozen(storage)
+        bucket.frozen = frozenset(objects_of(store, names[0]))
+        expected_warnings.append("entries of ledger")
+        (told,) = EntryRows(store.metadata, bucket, store.metadata.write_replayed).restore_all()
+    assert told.startswith(f"ledger {names[0]} cannot be read, its entries are unknown: ")
+    assert told.endswith(f"; first tierfs thaw --wait {names[0]}, then tierfs check --repair")
+    assert [lengths(store, name) for name in names] == [[], list(map(len, PAYLOADS))]
+
+
+def test_thaw_requests_what_lies_beside_a_ledger(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery and an export read it, too; the ledger is back with the last of its objects."""
+    name, store = offloaded(hosts.owner.store), hosts.owner.store
+    ready = dict.fromkeys(objects_of(store, name), 9)
+    ready[next(each for each in ready if each.endswith("-index"))] = 0
+
+    def state_of(_: ChunkStorage, looked: str, days: int, __: ThawSpeed) -> Restoring:
+        return Restoring("GLACIER", was_requested=True, until_ms=ready[looked])
+
+    monkeypatch.setattr(thaw, "state_of", state_of)
+    done = thaw.Thawing(store, [name]).look(days=1)
+    assert (done.objects, done.requested, done.ready) == (1, 1, 0)
+    ready = dict.fromkeys(ready, 9)
+    assert thaw.Thawing(store, [name]).look(days=1).is_ready

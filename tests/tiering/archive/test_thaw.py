@@ -52,6 +52,7 @@ def test_thaw_requests_each_object_once_and_waits_for_it(store: ArchivedStore, s
     store.run("clone", "a/one", "a/clone")  # the object of both is looked at once
     first = store.run("thaw", "a", "--json").json
     assert (first["objects"], first["requested"], first["ready"], first["is_ready"]) == (2, 2, 0, False)
+    assert "to wait for them: tierfs thaw --wait a\n" in store.run("thaw", "a").out, "as it can be typed"
     assert store.run("warmup", "b", "--wait", check=False).code == ARCHIVED, "it was not requested"
     second = store.run("thaw", "a", "--wait", "--json").json
     assert (second["requested"], second["ready"], second["is_ready"]) == (0, 2, True)

@@ -24,7 +24,7 @@ def require_owner(store: StoreRecord) -> None:
     if store.replica:
         raise Fenced(
             "this store is a replica: it follows a bucket that another store owns and changes nothing",
-            remedy="make the change at its owner, or take over the bucket: tierfs recover",
+            remedy="make the change at its owner; to take over the bucket: tierfs standby --now",
         )
     if store.journal.fenced_by_epoch:
         raise fenced(store)

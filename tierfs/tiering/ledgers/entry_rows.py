@@ -14,8 +14,8 @@ from itertools import chain, islice
 
 from tierfs.base.bytes.checksum import twice
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
-from tierfs.base.words.errors import DataLoss, NotFound
-from tierfs.base.words.names import printable
+from tierfs.base.words.errors import Archived, DataLoss, NotFound, TierfsError
+from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.chunkstore.sequential_read import ObjectFile
@@ -63,7 +63,7 @@ class EntryRows:
     def restore(self, segment_ids: Iterable[SegmentId]) -> list[str]:
         """Restore the rows of some segments, as `restore_all`; skip those that are not ledgers or have all rows.
 
-        Raises storage errors, except for a missing copy.
+        Raises storage errors, except for a missing copy, and for one that must be thawed: nothing else waits for that.
         """
         failed = []
         for segment_id in segment_ids:
@@ -77,22 +77,22 @@ class EntryRows:
                 continue
             try:
                 self._restore(segment, records)
-            except (NotFound, DataLoss) as exc:
+            except (NotFound, DataLoss, Archived) as exc:
                 with self._metadata.read() as txn:
                     name = directories.path_of(txn, segment.parent_id, segment.name)
                 log.warning("entries of ledger %s: %s", name, exc)
-                failed.append(f"ledger {printable(name)} cannot be read, its entries are unknown: {exc}")
+                failed.append(f"ledger {printable(name)} cannot be read, its entries are unknown: {_told(exc, name)}")
         return failed
 
     def prepare(self, entry: pb.JournalEntry) -> None:
         """Restore the rows of the objects that a journal entry will link, so that no ledger is opened without them.
 
-        Idempotent. Raises storage errors, except for missing objects: `restore` reports those.
+        Idempotent. Raises storage errors, except for missing and archived objects: `restore` reports those.
         """
         for change in entry.changes:
             for message in change.cold_link.objects:
                 if message.encoding and message.segment_id and not self._has(message):
-                    with suppress(NotFound, DataLoss):
+                    with suppress(NotFound, DataLoss, Archived):
                         self._put_those_of(OBJECTS.codec.from_message(message))
 
     def _has(self, message: pb.ObjectRecord) -> bool:
@@ -115,9 +115,11 @@ class EntryRows:
         segment_id = SegmentId(record.segment_id)
         try:
             self._put(segment_id, entries_object.decode(self._copy(record), record.entries_name, segment_id))
-        except (NotFound, DataLoss) as exc:
-            if record.foreign:
+        except (NotFound, DataLoss, Archived) as exc:
+            if record.foreign and not isinstance(exc, Archived):
                 raise DataLoss(f"{exc}; adopt it again") from exc
+            if record.foreign:
+                raise
             if record.encoding is not PayloadEncoding.PULSAR_BLOCK:
                 raise
             log.info("%s; reading %s instead", exc, record.name)
@@ -133,6 +135,12 @@ class EntryRows:
         if not record.entries_name:
             raise NotFound(f"no copy of the entries in {printable(record.name)}")
         return ObjectFile(self._storage, self._storage.stat(record.entries_name))
+
+
+def _told(error: TierfsError, name: str) -> str:
+    """Return an error of a ledger, with the way to one that must be thawed first."""
+    way = f"; first tierfs thaw --wait {as_word(name)}, then tierfs check --repair"
+    return f"{error}{way if isinstance(error, Archived) else ''}"
 
 
 def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tierfs.base.words.names import as_word
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
 from tierfs.faces.cli.paths import paths_argument
@@ -54,9 +55,9 @@ def thaw(session: Session, paths: tuple[str, ...], days: int, speed: str, wait: 
         until = f" until {output.clock_time(done.until_ms)}" if done.until_ms else ""
         text = f"{held} below {places}: all can be read{until}"
         if not done.is_ready:
-            waiting = done.objects - done.ready
+            waiting, words = done.objects - done.ready, " ".join(as_word(name or "/") for name in names)
             text = (
                 f"{held} below {places}: {done.requested} requested now, {done.ready} can be read{until}, "
-                f"{waiting} on the way; to wait for them: tierfs thaw --wait"
+                f"{waiting} on the way; to wait for them: tierfs thaw --wait {words}"
             )
     session.done({"paths": names, "is_ready": done.is_ready, **output.fields(done)}, text)
