@@ -20,12 +20,22 @@ _LATER = "new names since its last entry are listed only there: tierfs status"
 
 
 def describe(
-    note: StandbyNote, clock: Clock, *, is_replica: bool, is_held: bool, takes_over: bool = False
+    note: StandbyNote,
+    clock: Clock,
+    *,
+    is_replica: bool,
+    is_held: bool,
+    takes_over: bool = False,
+    superseded_by: int = 0,
 ) -> list[str]:
     """Return lines about the standby of a store, and its takeover.
 
-    `takes_over`: by the settings, which count for a replica alone.
+    `takes_over`: by the settings, which count for a replica alone. `superseded_by`: epoch of a later owner.
     """
+    if superseded_by:
+        return [
+            f"another store owns the bucket since epoch {superseded_by}; bytes that only this disk has: tierfs status"
+        ]
     lines = list(summary(note, note.age_s(clock), is_replica=is_replica, is_held=is_held))
     if note.taken is not None and not is_replica:
         lines += taken_lines(note.taken)

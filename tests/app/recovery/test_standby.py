@@ -12,6 +12,7 @@ import pytest
 
 from tests import verbs
 from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Follower, Hosts, Owner, append, hosts_in
+from tests.commands import tierfs
 from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tierfs.app.recovery import promote as promotion
@@ -23,7 +24,7 @@ from tierfs.base.system.metrics import MetricName as M
 from tierfs.base.system.metrics import Sampled
 from tierfs.base.words.errors import AlreadyExists, Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
 from tierfs.base.words.types import Ack
-from tierfs.engine.journal import life
+from tierfs.engine.journal import epochs, life
 from tierfs.engine.journal.names import standby_of
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
@@ -277,6 +278,40 @@ def test_a_standby_that_loses_the_race_follows_the_winner(hosts: Hosts, monkeypa
     append(first.store, "cold", b"efgh", Ack.COLD)
     second.look()
     assert read(second.store, "cold") == b"abcdefgh"
+
+
+@pytest.mark.parametrize(("module", "step"), [(epochs, "newest"), (promotion, "reached")], ids=["late", "early"])
+def test_a_standby_supersedes_no_other_that_has_just_taken_over(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, module: object, step: str
+) -> None:
+    """Clients of the other one write already. Its own epoch would be the greater one, as it knows the other's."""
+    first, second = hosts.standby(), hosts.standby()
+    for standby in (first, second):
+        standby.look()
+    for standby in (first, second):
+        standby.look(owner=hosts.owner)
+    original = getattr(module, step)
+
+    def late(*args: object) -> object:
+        monkeypatch.setattr(module, step, original)
+        first.look_until_it_is_time()
+        return original(*args)
+
+    monkeypatch.setattr(module, step, late)
+    second.look_until_it_is_time()
+    assert (first.is_owner, second.is_owner) == (True, False)
+    append(first.store, "s", b"at once", Ack.COLD)
+    second.look()
+    assert read(second.store, "s") == b"at once"
+
+
+def test_a_previous_owner_says_that_the_takeover_is_over(hosts: Hosts) -> None:
+    hosts.answered().look_until_it_is_time()
+    store = hosts.owner.store
+    with pytest.raises(Fenced):
+        hosts.owner.tick()
+    done = tierfs("standby", store=store.path)
+    assert done.out == ("another store owns the bucket since epoch 2; bytes that only this disk has: tierfs status\n")
 
 
 def dying(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, step: str) -> Follower:

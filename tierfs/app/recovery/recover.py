@@ -164,16 +164,21 @@ def owned(
 
     `listing`: one that was made just now. It may be behind the bucket, as each listing is by the time that it is read:
     the takeover lists what came after it, and a slot that is gone since begins the rebuild again, with a new listing.
-    `replica`: its rows are used in place of a rebuild where that is possible.
+    `replica`: its rows are used in place of a rebuild where that is possible, and the bucket is taken from the owner
+    that it follows, and from no other.
 
     An owner that continues meanwhile may delete slots before a new checkpoint: then the rebuild begins again. Raises
     Unavailable when that happens too often.
     """
+    follows_epoch = None
+    if replica is not None:
+        with replica.read() as txn:
+            follows_epoch = txn.store.store_epoch
     for _ in range(_ROUNDS):
         try:
             listing = listing or reader.list_journal(storage)
             rebuilt = _rebuilt(path, storage, place, clock, report, listing, replica)
-            return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, standby_attempt))
+            return _won(rebuilt, Takeover(rebuilt.metadata, storage, place, standby_attempt, follows_epoch))
         except SupersededError as exc:
             log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)

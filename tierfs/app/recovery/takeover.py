@@ -45,18 +45,24 @@ class Takeover:
     place: Place
     standby_attempt: str = ""
     """Id of the takeover of a standby, which shows signs of life from its first entry on; empty: of a recovery."""
+    follows_epoch: int | None = None
+    """Of the owner that a standby follows, and takes the bucket from; None: from whoever owns it."""
 
     def win(self) -> int:
         """Begin the next store epoch in the bucket, and return it; the previous owner is fenced from then on.
 
-        Raises Fenced when another recovery was faster, SupersededError, Unavailable when the owner was faster
-        a thousand times, DataLoss for a damaged entry, and storage errors.
+        Raises Fenced when another recovery was faster, or the owner is not the one that was followed, SupersededError,
+        Unavailable when the owner was faster a thousand times, DataLoss for a damaged entry, and storage errors.
         """
         with self.metadata.read() as txn:
             store = txn.store
-        epoch = store.store_epoch + 1
-        self._catch_up(epoch, store)
-        epoch = max(epoch, epochs.newest(self.storage) + 1)  # beyond an owner that the journal no longer names
+        # Whoever begins one from here on was faster. Ours may be greater, as the other may note its epoch before we do,
+        # and win its slot after that: it owns the bucket then, and its first appends must not be superseded.
+        faster_from = store.store_epoch + 1
+        if self.follows_epoch is not None and store.store_epoch > self.follows_epoch:
+            raise epochs.faster(store.store_epoch)
+        self._catch_up(faster_from, store)
+        epoch = max(faster_from, epochs.newest(self.storage) + 1)  # beyond an owner that the journal no longer names
         now_ms, standby_attempt = self.metadata.clock.now_ms(), self.standby_attempt
         epochs.begin(self.storage, epoch, self.metadata.store_id, now_ms, standby_attempt=standby_attempt)
         attempt = new_id()
@@ -64,15 +70,15 @@ class Takeover:
             if number % _LIST_EVERY == 0:
                 with self.metadata.read() as txn:
                     store = txn.store
-                self._catch_up(epoch, store)
+                self._catch_up(faster_from, store)
             entry = self._entry(epoch, attempt)
-            if self._create(entry):
+            if self._create(entry, faster_from):
                 self._require_newest(entry)
                 self._begin(entry)
                 return epoch
         raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or retry")
 
-    def _catch_up(self, epoch: int, store: StoreRecord) -> None:
+    def _catch_up(self, faster_from: int, store: StoreRecord) -> None:
         """Replay every entry after those that `store` has. Raises SupersededError when some may be missing or void."""
         applied, current = store.journal.next_slot - 1, store.store_epoch
         listing = reader.list_journal(self.storage, after_slot=applied)
@@ -82,7 +88,7 @@ class Takeover:
         try:
             with closing(reader.read_entries(self.storage, items)) as entries:
                 for entry in entries:
-                    self._replay(entry, epoch)
+                    self._replay(entry, faster_from)
         except NotFound as exc:
             raise SupersededError(str(exc)) from exc
 
@@ -91,7 +97,7 @@ class Takeover:
             now_ms = self.metadata.clock.now_ms()
             return changes.takeover_entry(txn.store, epoch, attempt, self.place.record, socket.gethostname(), now_ms)
 
-    def _create(self, entry: pb.JournalEntry) -> bool:
+    def _create(self, entry: pb.JournalEntry, faster_from: int) -> bool:
         """Try to win the slot; return whether it is ours. A taken slot's entry is replayed."""
         name = slot_name(entry.slot)
         try:
@@ -104,12 +110,12 @@ class Takeover:
             if other.attempt == entry.attempt:
                 return True  # the answer to the first request was lost
             log.info("slot %d was taken by the previous owner", entry.slot)
-            self._replay(other, entry.store_epoch)
+            self._replay(other, faster_from)
             return False
         return True
 
-    def _replay(self, entry: pb.JournalEntry, epoch: int) -> None:
-        if entry.store_epoch >= epoch:
+    def _replay(self, entry: pb.JournalEntry, faster_from: int) -> None:
+        if entry.store_epoch >= faster_from:
             raise epochs.faster(entry.store_epoch)
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)

@@ -47,9 +47,22 @@ def standby(session: Session, pause: str | None, resume: bool, now: bool, yes: b
         note = standby_note.read(store.paths)
         takes_over = store.settings.standby.takeover_after_s > 0
         held, replica = store.is_held, store.is_replica
-        text = describe(note, store.clock, is_replica=replica, is_held=held, takes_over=takes_over)
+        with store.metadata.read() as txn:
+            superseded_by = 0 if replica else txn.store.journal.fenced_by_epoch
+        text = describe(
+            note,
+            store.clock,
+            is_replica=replica,
+            is_held=held,
+            takes_over=takes_over,
+            superseded_by=superseded_by,
+        )
         data = output.fields(note, "phase why paused other_host after_s silent_s local_only_bytes")
-        data |= {"age_s": note.age_s(store.clock), "taken": None if note.taken is None else _data(note.taken)}
+        data |= {
+            "superseded_by": superseded_by,
+            "age_s": note.age_s(store.clock),
+            "taken": None if note.taken is None else _data(note.taken),
+        }
         session.result(data, "\n".join(text))
 
 
