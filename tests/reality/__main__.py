@@ -22,6 +22,7 @@ from tests.reality.nights import Nights
 from tests.reality.outages import Outages
 from tests.reality.soak import Soak
 from tests.reality.standbys import Failovers
+from tests.servers import quick_java
 from tests.servers.rgw import RgwServer
 
 DISK_BYTES = 200 << 20
@@ -101,10 +102,12 @@ def run_senders(root: Path, chosen: argparse.Namespace) -> None:
 def run_tables(root: Path, chosen: argparse.Namespace) -> None:
     """Print what was killed, and the lines, of a table of each format. Exits with 1 if a row is not there once."""
     failed = False
+    (java := root / "java").mkdir()
+    os.environ.update(quick_java.install(java))
     for kind in chosen.format or tables.FORMATS:
         drill = tables.TableDrill(root / kind, kind, random.Random(f"{chosen.seed} {kind}")).run(chosen.kills)
         failed |= bool(drill.wrong)
-        print(f"{kind}: {drill.appended} lines, {drill.rounds} rounds, {dict(drill.kills)}", flush=True)
+        print(drill.told(), flush=True)
         print("\n".join(drill.wrong[:20]), flush=True)
     sys.exit(failed)
 
@@ -148,7 +151,7 @@ def parsed() -> argparse.Namespace:
     sending.add_argument("--measure", action="store_true", help="measure one sender instead")
     following = subjects.add_parser("tables", help="kill all that a table which follows segments needs")
     following.add_argument("--kills", type=int, default=10, help="of each format (10)")
-    following.add_argument("--format", action="append", choices=tables.FORMATS, help="both, unless it is given")
+    following.add_argument("--format", action="append", choices=tables.FORMATS, help="all, unless it is given")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     return parser.parse_args()
