@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.app.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout
+from tierfs.app.recovery import loss
 from tierfs.base.words.errors import DataLoss, Fenced, OffsetMismatch
-from tierfs.base.words.types import ByteRange, Tier
+from tierfs.base.words.types import ByteRange, ChunkState, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.engine.journal.names import checkpoint_name, part_of, slot_name
@@ -17,7 +19,8 @@ from tierfs.engine.journal.objects import read_small
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata import chains, changes, directories, frames, tables
 from tierfs.engine.metadata.chain_edits import Editor
-from tierfs.engine.metadata.tables import GARBAGE, SEGMENTS
+from tierfs.engine.metadata.records import SegmentRecord
+from tierfs.engine.metadata.tables import CHUNKS, GARBAGE, SEGMENTS
 
 
 def checkpoint(store: TestStore) -> int:
@@ -75,6 +78,33 @@ def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: P
         store.append("s", b"late")
         with pytest.raises(Fenced):
             store.offload()
+
+
+def test_a_segment_of_one_chunk_that_is_whole_is_not_decoded(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of a store of a million are so. One that lost a byte, or may, is settled."""
+    for name in ("whole", "lost", "cut"):
+        store.append(name, b"abcd", seal=True)
+    store.append("open", b"abcd")
+    store.append("two", b"abcdefghij", seal=True)
+    store.offload()
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, tables.u64(store.segment("cut").id), replace(store.segment("cut"), length=5))
+        (chunk,) = chains.chunks(txn, store.segment("lost").id, Tier.COLD)
+        lost = replace(chunk, state=ChunkState.LOST)
+        txn.put(CHUNKS, tables.chunk(store.segment("lost").id, Tier.COLD, 0), lost)
+    decoded, decode = list[str](), SEGMENTS.codec.decode
+
+    def counted(data: bytes) -> SegmentRecord:
+        record = decode(data)
+        decoded.append(record.name)
+        return record
+
+    monkeypatch.setattr(SEGMENTS.codec, "decode", counted)
+    settled = {each.segment: each for each in loss.settle(store.metadata, grace_ms=0)}
+    assert sorted(decoded) == ["cut", "lost", "open", "two"]
+    assert [name for name, each in sorted(settled.items()) if each.is_whole] == ["two", "whole"]
+    assert (settled["cut"].cut_bytes, settled["lost"].lost) == (1, (ByteRange(0, 4),))
+    assert settled["whole"] == loss.SegmentLoss("whole", 0, 4, sealed=True, cut_bytes=0, lost=())
 
 
 def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestStore, tmp_path: Path) -> None:

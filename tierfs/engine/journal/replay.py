@@ -86,21 +86,21 @@ def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
 
 
 def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
-    store = txn.store
+    store = txn.uncounted
     require_version(entry.version)
     if entry.store_id != store.store_id:
         raise DataLoss("it belongs to another store")
     if entry.slot != store.journal.next_slot:
         raise DataLoss(f"the previous slot, {store.journal.next_slot}, is missing")
-    txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
     if entry.store_epoch < store.store_epoch:
+        txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
         return False
-    _apply_changes(txn, entry)
+    _apply_changes(txn, entry, next_slot=entry.slot + 1)
     return True
 
 
-def _apply_changes(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
-    """Apply the changes of an entry after those that were applied, and its epoch."""
+def _apply_changes(txn: WriteTransaction, entry: pb.JournalEntry, next_slot: int = 0) -> None:
+    """Apply the changes of an entry after those that were applied, and its epoch; the slot after it, unless it is 0."""
     before = applied(txn)
     if entry.changes and entry.first_sequence > before + 1:
         raise DataLoss(f"gap: expected change {before + 1}, found {entry.first_sequence}")
@@ -112,7 +112,9 @@ def _apply_changes(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
             _apply(txn, change)
     # Once for all of them: to put the superblock together takes as long as most changes.
     last = max([before, *expected[-1:]])
-    _move_to(txn, last, store_epoch=entry.store_epoch)
+    journal = txn.uncounted.journal
+    journal = replace(journal, published_sequence=last, next_slot=next_slot or journal.next_slot)
+    txn.update_store(journal=journal, next_outbox=last + 1, store_epoch=entry.store_epoch)
 
 
 def apply_part(txn: WriteTransaction, part: pb.CheckpointPart, name: str, *, has_entries: bool) -> None:
@@ -201,9 +203,9 @@ def see_id(txn: WriteTransaction, *ids: int) -> None:
     txn.reserve("next_id", highest)
 
 
-def _move_to(txn: WriteTransaction, sequence: int, **more: int) -> None:
+def _move_to(txn: WriteTransaction, sequence: int) -> None:
     journal = replace(txn.uncounted.journal, published_sequence=sequence)
-    txn.update_store(journal=journal, next_outbox=sequence + 1, **more)
+    txn.update_store(journal=journal, next_outbox=sequence + 1)
 
 
 def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:

@@ -120,7 +120,7 @@ def link_last(txn: WriteTransaction, segment_id: SegmentId, message: CheckedLink
         txn.put(OBJECTS, key, replace(sent, references=1 + (stored.references if stored is not None else 0)))
     elif stored is not None:
         stored.references += 1
-        txn.put_raw(OBJECTS.name, key, stored.SerializeToString(deterministic=True))
+        txn.put_equal(OBJECTS.name, key, stored.SerializeToString(deterministic=True))
     return True
 
 

@@ -282,11 +282,11 @@ class Tally:
         if number == 0:
             self._segment_changed(key, old, new, counts=counts)
         elif counts:
-            if old is not None and tag in old:
-                _add(count, self.values, key, old, -1)
-            if new is not None and tag in new:
-                _add(count, self.values, key, new, 1)
-        if max(self.values) > MAX_SUM:
+            signed = [(data, sign) for data, sign in ((old, -1), (new, 1)) if data is not None and tag in data]
+            for data, sign in signed:
+                _add(count, self.values, key, data, sign)
+            counts = bool(signed)
+        if counts and max(self.values) > MAX_SUM:
             raise _too_many()
 
     def restart(self) -> None:

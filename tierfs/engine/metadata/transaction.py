@@ -210,6 +210,11 @@ class WriteTransaction(ReadTransaction):
         else:
             self._txn.put(key, data, db=self._databases[name])
 
+    def put_equal(self, name: bytes, key: bytes, data: bytes) -> None:
+        """Do as `put_raw`, for a row that is there and adds the same to the sums: an object with another reference."""
+        self._dirty = True
+        self._txn.put(key, data, db=self._databases[name])
+
     def delete(self, name: bytes, key: bytes) -> bool:
         """Remove a row; return False when there was none."""
         if name in COUNTED:
