@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.storage.blob.aio import ContainerClient
 
 from tests.conformance.storages import place_storage
-from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, PermissionDenied
+from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.types import MIB
-from tierfs.engine.chunkstore.places import gcs
+from tierfs.engine.chunkstore.places import azure, gcs
 from tierfs.engine.chunkstore.places.azure import AzurePlace
 from tierfs.engine.chunkstore.places.place_errors import map_place_errors
 from tierfs.engine.chunkstore.protocol import BufferSource
@@ -47,6 +51,94 @@ def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_
     with pytest.raises(PermissionDenied, match="no token") as told, map_place_errors(place, "abfs://c/p"):
         raise ClientAuthenticationError("no token\nwith a page of reasons")
     assert told.value.remedy == "check the credentials: docs/places.md lists those of each place"
+    storage.close()
+
+
+def test_many_objects_go_with_one_request(azure_container: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a checkpoint deletes old slots: in batches, in which a name that is missing, or coded, is no error."""
+    names = [f"journal/{number:020d}" for number in range(5)] + ["dot.", "50%", "missing"]
+    storage = place_storage(azure_container)
+    batches = list[int]()
+    send = ContainerClient.delete_blobs
+
+    def counted(self: ContainerClient, *blobs: str, **options: Any) -> Any:
+        batches.append(len(blobs))
+        return send(self, *blobs, **options)
+
+    monkeypatch.setattr(ContainerClient, "delete_blobs", counted)
+    monkeypatch.setattr(azure, "BATCH", 3)
+    assert not storage.delete_many(names), "Azurite cuts a header at every =, and Python's separators have some"
+    monkeypatch.setattr("email.generator.Generator._make_boundary", lambda *_: uuid.uuid4().hex)
+    batches.clear()
+    for name in [*names[:-1], "other"]:
+        storage.put(name, BufferSource(b"bytes"))
+    for _ in range(2):
+        assert storage.delete_many(names)
+    assert [each.name for each in storage.list("")] == ["other"]
+    assert batches == [3, 3, 2] * 2
+    storage.close()
+
+
+class Part:
+    """The answer to one part of a batch."""
+
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+
+def answered(codes: list[int] | HttpResponseError) -> Callable[..., Awaitable[AsyncIterator[Part]]]:
+    """What a server says to a batch."""
+
+    async def delete_blobs(*_: object, **__: object) -> AsyncIterator[Part]:
+        if isinstance(codes, HttpResponseError):
+            raise codes
+        return parts(codes)
+
+    async def parts(codes: list[int]) -> AsyncIterator[Part]:
+        for code in codes:
+            yield Part(code)
+
+    return delete_blobs
+
+
+def refused(status_code: int) -> HttpResponseError:
+    error = HttpResponseError("refused")
+    error.status_code = status_code
+    return error
+
+
+@pytest.mark.parametrize("answer", [[202], [], [400], refused(501), refused(403), refused(400)])
+def test_a_server_of_azure_that_does_not_confirm_each_name_is_not_believed(
+    azure_container: str, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    storage = place_storage(azure_container)
+    monkeypatch.setattr(ContainerClient, "delete_blobs", answered(answer))
+    assert not storage.delete_many(["a", "b"])
+    storage.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ([202, 403], PermissionDenied),
+        ([403, 503], Unavailable),
+        (refused(503), Unavailable),
+        (refused(429), Unavailable),
+    ],
+)
+def test_an_object_of_azure_that_stays_is_an_error(
+    azure_container: str, monkeypatch: pytest.MonkeyPatch, answer: Any, error: type[Exception]
+) -> None:
+    storage = place_storage(azure_container)
+    monkeypatch.setattr(ContainerClient, "delete_blobs", answered(answer))
+    with pytest.raises(error):
+        storage.delete_many(["a", "b"])
+    storage.close()
+
+
+def test_other_places_delete_one_by_one() -> None:
+    storage = place_storage(f"memory://{uuid.uuid4().hex}")
+    assert not storage.delete_many(["a"])
     storage.close()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from azure.core import MatchConditions
@@ -30,6 +30,8 @@ from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import EtagDiffers, OnReceived, PendingUpload, Source, StoredObject
 
+log = logging.getLogger(__name__)
+
 # It logs a page of every credential that it did not find; the error says it in a line.
 logging.getLogger("azure.identity").setLevel(logging.ERROR)
 
@@ -38,6 +40,14 @@ _Result = TypeVar("_Result")
 _MS_PER_S = 1000
 _REFUSED = frozenset({401, 403})
 _NO_RANGE = 416
+_BAD_REQUEST = 400
+
+# Azure's limit for the parts of one batch.
+BATCH = 256
+# Answers to a part: its blob is gone, or was not there.
+_GONE = frozenset({202, 404})
+# Answers to a batch where others have none, or its key may not send one. If all is refused, single deletions report it.
+_NO_BATCHES = frozenset({400, 401, 403, 404, 405, 409, 501})
 
 # Azure's keys of metadata are names of C#. Ours begin with anything and have dots and dashes, and no underscore.
 _OURS = "t_"
@@ -152,6 +162,31 @@ class AzurePlace:
             self._run(self._blob(name).delete_blob(**self._once))
         except ResourceNotFoundError as exc:
             raise FileNotFoundError(name) from exc
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """See DeletesMany. False also for a server, or a credential, that refuses the request for itself."""
+        return all(self._run(self._deleted(names[at : at + BATCH])) for at in range(0, len(names), BATCH))
+
+    async def _deleted(self, names: Sequence[str]) -> bool:
+        client = self._fs.service_client.get_container_client(self._container)
+        blobs = [self._prefix + encode(name) for name in names]
+        try:
+            parts = await client.delete_blobs(*blobs, raise_on_any_failure=False, **self._once)
+        except HttpResponseError as exc:
+            if exc.status_code not in _NO_BATCHES:
+                raise
+            log.debug("%s: blobs are deleted one by one: %s", self._container, exc)
+            return False
+        codes = [part.status_code async for part in parts]
+        # A batch that was not understood has a single answer, as at Azurite, which misreads the SDK's separator.
+        if len(codes) < len(names) or codes == [_BAD_REQUEST]:
+            return False
+        refused = {code for code in codes if code not in _GONE}
+        if refused - _REFUSED:
+            raise Unavailable(f"{printable(names[0])}: it, or one of the next, was not deleted: {min(refused)}")
+        if refused:
+            raise PermissionDenied(f"{printable(names[0])}: it, or one of the next, may not be deleted")
+        return True
 
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """See ObjectPlace.list. By directories: a listing of Azure's can begin at no name."""

@@ -78,6 +78,15 @@ class Concatenates(Protocol):
         ...
 
 
+@runtime_checkable
+class DeletesMany(Protocol):
+    """A place whose server removes many objects with one request."""
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """See ManyDeletes.delete_many; of any number of names, in as many requests as they need."""
+        ...
+
+
 def listed_after(objects: Iterable[StoredObject], after: str) -> Iterator[StoredObject]:
     """Yield the objects of a page that a listing wants, without their metadata. Servers begin at a name, not after it.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import protocol, sequential_read, validate
-from tierfs.engine.chunkstore.places.place import Concatenates, ObjectPlace
+from tierfs.engine.chunkstore.places.place import Concatenates, DeletesMany, ObjectPlace
 from tierfs.engine.chunkstore.places.place_errors import map_place_errors
 from tierfs.engine.chunkstore.probe import Traits
 
@@ -125,6 +125,15 @@ class PlaceStorage:
                 self.place.delete(name)
             except (FileNotFoundError, NotADirectoryError):
                 return
+
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """See ManyDeletes.delete_many."""
+        for name in names:
+            self._check(name)
+        if not isinstance(self.place, DeletesMany):
+            return False
+        with map_place_errors(self.place, self._url, names[0]):
+            return self.place.delete_many(names)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[protocol.StoredObject]:
         """See ChunkStorage.list. Names that are not those of objects are left out."""
