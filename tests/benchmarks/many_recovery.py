@@ -2,7 +2,8 @@
 
 `TIERFS_BENCH_SEGMENTS` is their number, 100,000 without it. They are sealed, in packs full of zeros, in a directory as
 the cold tier. The checkpoint that describes them is written by itself: to append so many takes hours. With
-`TIERFS_BENCH_DIR` the directory stays, and what is there already is not made again. At the end the replica takes over.
+`TIERFS_BENCH_DIR` the directory stays, and what is there already is not made again. At the end a mount and a daemon
+come to rest, and the replica takes over.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks.files.many_small import Cost, command_cost
 from tests.benchmarks.journal_day import SEGMENT_BYTES, SEGMENTS_COUNT
+from tests.benchmarks.many_resting import bench_many_resting
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
@@ -30,7 +32,16 @@ from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.journal_state import CheckpointIntent
 from tierfs.engine.metadata.store import new_id
 
-VERBS = (("check",), ("check", "--repair"), ("offload", "/"), ("ls", "-R"), ("gc",))
+VERBS = (
+    ("check",),
+    ("check", "--repair"),
+    ("offload", "/"),
+    ("ls", "-R"),
+    ("gc",),
+    ("status",),
+    ("du",),
+    ("report",),
+)
 _PACKED = 1000
 _MADE_MS = 1_700_000_000_000
 _FIRST_ID = 1000
@@ -52,6 +63,7 @@ def bench_many_recovery(directory: Path) -> Iterator[str]:
     for words in VERBS:
         yield _line(words, command_cost(path, *words))
     yield _line(("backup",), command_cost(path, "backup", str(directory / "dump")))
+    yield from bench_many_resting(path, directory / "mnt")
     yield _line(("standby", "--now"), command_cost(directory / "replica", "standby", "--now", "--yes"))
 
 

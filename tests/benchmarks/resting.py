@@ -75,7 +75,7 @@ def bench_rest(directory: Path) -> str:
     with app.open_store(path) as store:
         lines += _ticks(store.metadata)
     with store_served(path, mnt) as pid:
-        lines += _rest(pid)
+        lines += rest(pid)
         lines += [_command(path, "status"), _command(path, "doctor")]
     return "\n".join(lines) + "\n"
 
@@ -109,7 +109,7 @@ def _ticks(metadata: MetadataStore) -> list[str]:
     return [*lines, f"* a look after one change: {median:.2f} ms, p99 {_p99(ticks) * 1000:.1f} ms"]
 
 
-def _rest(pid: int) -> list[str]:
+def rest(pid: int) -> list[str]:
     """How long a new holder is at work, and what it costs afterwards."""
     began, used = time.monotonic(), cpu_seconds(pid)
     while time.monotonic() - began < _SETTLE_S:

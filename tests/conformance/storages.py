@@ -127,6 +127,7 @@ class FilledBehind(ReadOnlyStorage):
     put = Wrapped.put
     compose = Wrapped.compose
     delete = Wrapped.delete
+    delete_many = Wrapped.delete_many
     uploads = Wrapped.uploads
     abort_upload = Wrapped.abort_upload
 

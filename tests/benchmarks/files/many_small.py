@@ -26,7 +26,23 @@ COUNTS = tuple(map(int, os.environ.get("TIERFS_BENCH_SEGMENTS", "20000 60000").s
 FILE_BYTES = 340
 FILES_PER_DIRECTORY = 1000
 MIB = 1 << 20
-VERBS = (("ls", "-R"), ("offload", "/"), ("check",), ("gc",), ("consolidate", "/"), ("evict", "/"), ("offload", "/"))
+DUMP = "DUMP"
+VERBS = (
+    ("ls", "-R"),
+    ("status",),
+    ("du",),
+    ("report",),
+    ("offload", "/"),
+    ("check",),
+    ("check", "--repair"),
+    ("gc",),
+    ("backup", DUMP),
+    ("consolidate", "/"),
+    ("evict", "/"),
+    ("check",),
+    ("offload", "/"),
+)
+"""In this order: `check` and `offload` of all on the local disk, and of evicted ones."""
 
 _POLL_S = 0.02
 _APPEND_EVERY_S = 0.005
@@ -56,7 +72,8 @@ def bench_many_small(directory: Path) -> Iterator[str]:
         command_cost(store, "init", "--cold-dir", str(directory / f"cold{count}"))
         yield _line("ingest", count, command_cost(store, "ingest", str(source), "--into", "logs", "--seal"))
         for words in VERBS:
-            yield _line(words[0], count, command_cost(store, *words))
+            called = (str(directory / f"dump{count}") if word == DUMP else word for word in words)
+            yield _line(" ".join(words), count, command_cost(store, *called))
         yield f"* the same files copied by one process: {copied_s:.1f} s, and deleted: {deleted_s:.1f} s"
     yield from _appends_beside(directory)
 
@@ -80,7 +97,7 @@ def command_cost(store: Path, *words: str) -> Cost:
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peaks = {"RssAnon:": 0, "VmHWM:": 0}
-    watch = threading.Thread(target=_watch, args=(process.pid, peaks))
+    watch = threading.Thread(target=watch_memory, args=(process.pid, peaks))
     watch.start()
     _, status, used = os.wait4(process.pid, 0)
     watch.join()
@@ -90,7 +107,7 @@ def command_cost(store: Path, *words: str) -> Cost:
     return Cost(time.monotonic() - started, cpu_s, peaks["RssAnon:"] / 1024, peaks["VmHWM:"] / 1024)
 
 
-def _watch(pid: int, peaks: dict[str, int]) -> None:
+def watch_memory(pid: int, peaks: dict[str, int]) -> None:
     """Keep the largest values, until the process has ended. Not ru_maxrss: it begins with that of its parent."""
     while True:
         try:

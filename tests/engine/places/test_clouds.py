@@ -17,6 +17,7 @@ from tierfs.base.words.types import MIB
 from tierfs.engine.chunkstore.places import azure, gcs
 from tierfs.engine.chunkstore.places.azure import AzurePlace
 from tierfs.engine.chunkstore.places.place_errors import map_place_errors
+from tierfs.engine.chunkstore.places.storage import PlaceStorage
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.testing.chunk_storage import BrokenSource
 
@@ -54,9 +55,11 @@ def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_
     storage.close()
 
 
-def test_many_objects_go_with_one_request(azure_container: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a checkpoint deletes old slots: in batches, in which a name that is missing, or coded, is no error."""
-    names = [f"journal/{number:020d}" for number in range(5)] + ["dot.", "50%", "missing"]
+MANY = [*(f"journal/{number:020d}" for number in range(5)), "dot.", "50% ü&?#", "missing"]
+"""As a checkpoint deletes old slots: a name that is missing, or coded, is no error."""
+
+
+def test_many_objects_of_azure_go_with_one_request(azure_container: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = place_storage(azure_container)
     batches = list[int]()
     send = ContainerClient.delete_blobs
@@ -67,16 +70,27 @@ def test_many_objects_go_with_one_request(azure_container: str, monkeypatch: pyt
 
     monkeypatch.setattr(ContainerClient, "delete_blobs", counted)
     monkeypatch.setattr(azure, "BATCH", 3)
-    assert not storage.delete_many(names), "Azurite cuts a header at every =, and Python's separators have some"
+    assert not storage.delete_many(MANY), "Azurite cuts a header at every =, and Python's separators have some"
     monkeypatch.setattr("email.generator.Generator._make_boundary", lambda *_: uuid.uuid4().hex)
     batches.clear()
-    for name in [*names[:-1], "other"]:
-        storage.put(name, BufferSource(b"bytes"))
-    for _ in range(2):
-        assert storage.delete_many(names)
-    assert [each.name for each in storage.list("")] == ["other"]
+    deletes_many(storage)
     assert batches == [3, 3, 2] * 2
     storage.close()
+
+
+def test_many_objects_of_gcs_go_with_one_request(gcs_bucket: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = place_storage(*gcs_bucket)
+    monkeypatch.setattr(gcs, "BATCH", 3)
+    deletes_many(storage)
+    storage.close()
+
+
+def deletes_many(storage: PlaceStorage) -> None:
+    for name in [*MANY[:-1], "other"]:
+        storage.put(name, BufferSource(b"bytes"))
+    for _ in range(2):
+        assert storage.delete_many(MANY)
+    assert [each.name for each in storage.list("")] == ["other"]
 
 
 class Part:
@@ -133,6 +147,21 @@ def test_an_object_of_azure_that_stays_is_an_error(
     monkeypatch.setattr(ContainerClient, "delete_blobs", answered(answer))
     with pytest.raises(error):
         storage.delete_many(["a", "b"])
+    storage.close()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_a_server_of_gcs_without_batches_deletes_one_by_one(
+    gcs_bucket: tuple[str, str], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    storage = place_storage(*gcs_bucket)
+    monkeypatch.setattr(gcs.GcsPlace, "_ask", refuse)
+    assert not storage.delete_many(["a", "b"])
+    monkeypatch.setattr(gcs.GcsPlace, "_ask", lambda *_, **__: ({}, b""))
+    assert not storage.delete_many(["a", "b"])
     storage.close()
 
 

@@ -19,6 +19,7 @@ from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 from tierfs.engine.chunkstore.protocol import (
     BufferSource,
     ChunkStorage,
+    ManyDeletes,
     ObjectPiece,
     PendingUpload,
     StoredObject,
@@ -251,6 +252,14 @@ class Keeps:
         assert names(storage) == ["a/other"]
         put(storage, "a/b/object", b"again")
         assert read(storage, "a/b/object", 0, 5) == b"again"
+
+    def test_many_objects_are_deleted_together_or_said_not_to_be(self, storage: ChunkStorage) -> None:
+        gone = ["a/b/object", "a/ü &+%", "a/missing"]
+        for name in [*gone[:-1], "a/other"]:
+            put(storage, name)
+        for _ in range(2):
+            if isinstance(storage, ManyDeletes) and storage.delete_many(gone):
+                assert names(storage) == ["a/other"]
 
     def test_missing_names(self, storage: ChunkStorage) -> None:
         put(storage, "a/object")

@@ -26,6 +26,7 @@ from tierfs.base.words.errors import PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import validate
 from tierfs.engine.chunkstore.directory.listing import WantedNames, walk
+from tierfs.engine.chunkstore.places.batches import are_gone
 from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
 from tierfs.engine.chunkstore.protocol import EtagDiffers, OnReceived, PendingUpload, Source, StoredObject
@@ -40,12 +41,9 @@ _Result = TypeVar("_Result")
 _MS_PER_S = 1000
 _REFUSED = frozenset({401, 403})
 _NO_RANGE = 416
-_BAD_REQUEST = 400
 
 # Azure's limit for the parts of one batch.
 BATCH = 256
-# Answers to a part: its blob is gone, or was not there.
-_GONE = frozenset({202, 404})
 # Answers to a batch where others have none, or its key may not send one. If all is refused, single deletions report it.
 _NO_BATCHES = frozenset({400, 401, 403, 404, 405, 409, 501})
 
@@ -177,16 +175,7 @@ class AzurePlace:
                 raise
             log.debug("%s: blobs are deleted one by one: %s", self._container, exc)
             return False
-        codes = [part.status_code async for part in parts]
-        # A batch that was not understood has a single answer, as at Azurite, which misreads the SDK's separator.
-        if len(codes) < len(names) or codes == [_BAD_REQUEST]:
-            return False
-        refused = {code for code in codes if code not in _GONE}
-        if refused - _REFUSED:
-            raise Unavailable(f"{printable(names[0])}: it, or one of the next, was not deleted: {min(refused)}")
-        if refused:
-            raise PermissionDenied(f"{printable(names[0])}: it, or one of the next, may not be deleted")
-        return True
+        return are_gone(names, [part.status_code async for part in parts])
 
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """See ObjectPlace.list. By directories: a listing of Azure's can begin at no name."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
+from email import message_from_bytes
+from email.message import Message
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +25,7 @@ from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import DataLoss, PermissionDenied, TierfsError, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore import validate
+from tierfs.engine.chunkstore.places.batches import are_gone
 from tierfs.engine.chunkstore.places.place import listed_after
 from tierfs.engine.chunkstore.places.steps import fill, source_steps
 from tierfs.engine.chunkstore.probe import Traits
@@ -32,6 +36,12 @@ _BOUNDARY = "tierfs-5f2c9a417be04d0e"
 _MS_PER_S = 1000
 _DESCRIBED = "name,size,generation,updated,metadata,crc32c"
 _UNAUTHENTICATED = frozenset({401, 403})
+
+# Google's limit for the parts of one batch.
+BATCH = 100
+_PART = f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{{number}}>\r\n\r\n{{request}}\r\n\r\n\r\n"
+
+log = logging.getLogger(__name__)
 
 
 class GcsPlace:
@@ -114,6 +124,22 @@ class GcsPlace:
     def delete(self, name: str) -> None:
         self._ask("DELETE", self._object(name))
 
+    def delete_many(self, names: Sequence[str]) -> bool:
+        """See DeletesMany. False also for a server, or a key, that has no batches."""
+        return all(self._deleted(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
+
+    def _deleted(self, names: Sequence[str]) -> bool:
+        asked = (f"DELETE /storage/v1/{self._object(name)} HTTP/1.1" for name in names)
+        parts = "".join(_PART.format(number=number, request=request) for number, request in enumerate(asked))
+        headers = {"Content-Type": f"multipart/mixed; boundary={_BOUNDARY}"}
+        where, body = f"{self._fs._location}/batch/storage/v1", f"{parts}--{_BOUNDARY}--".encode()
+        try:
+            answered, answer = self._ask("POST", where, headers=headers, data=body)
+        except (FileNotFoundError, PermissionError) as exc:
+            log.debug("%s: objects are deleted one by one: %s", self._bucket, exc)
+            return False
+        return are_gone(names, _codes(answered.get("Content-Type", ""), answer))
+
     def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
         page: dict[str, str] = {"startOffset": self._prefix + after} if after else {}
         while True:
@@ -187,6 +213,14 @@ class _TwoParts:
             self.error = exc
             raise
         yield f"\r\n--{_BOUNDARY}--".encode()
+
+
+def _codes(content_type: str, body: bytes) -> list[int]:
+    """Return the status of each answer in that to a batch."""
+    message = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body)
+    parts = message.get_payload() if message.is_multipart() else []
+    lines = (str(part.get_payload()).split(None, 2) for part in parts if isinstance(part, Message))
+    return [int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()]
 
 
 def _timeout(settings: ColdSettings) -> aiohttp.ClientTimeout:
