@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
 from email import message_from_bytes
@@ -37,6 +38,8 @@ _MS_PER_S = 1000
 _DESCRIBED = "name,size,generation,updated,metadata,crc32c"
 _UNAUTHENTICATED = frozenset({401, 403})
 
+# How an answer to a part begins.
+_STATUS = re.compile(r"HTTP/[0-9.]+ ([0-9]{3})\b")
 # Google's limit for the parts of one batch.
 BATCH = 100
 _PART = f"--{_BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{{number}}>\r\n\r\n{{request}}\r\n\r\n\r\n"
@@ -219,8 +222,8 @@ def _codes(content_type: str, body: bytes) -> list[int]:
     """Return the status of each answer in that to a batch."""
     message = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body)
     parts = message.get_payload() if message.is_multipart() else []
-    lines = (str(part.get_payload()).split(None, 2) for part in parts if isinstance(part, Message))
-    return [int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()]
+    answers = (_STATUS.match(str(part.get_payload())) for part in parts if isinstance(part, Message))
+    return [int(answer[1]) for answer in answers if answer]
 
 
 def _timeout(settings: ColdSettings) -> aiohttp.ClientTimeout:
