@@ -343,14 +343,12 @@ def _main() -> None:
 
 def _load_models() -> None:
     """Let pydantic make its model of settings and botocore parse what it knows of S3, for the children too."""
-    import botocore.session
-
     from tierfs.base.options.settings import _settings_model
-    from tierfs.engine.chunkstore.s3.client import DEFAULT_REGION, _loader
+    from tierfs.engine.chunkstore.s3.client import DEFAULT_REGION, _loader, new_session
 
     _settings_model()
 
-    session = botocore.session.Session()
+    session = new_session(None)
     session.register_component("data_loader", _loader(None))
     session.create_client("s3", DEFAULT_REGION, aws_access_key_id="none", aws_secret_access_key="none").close()
 

@@ -110,3 +110,13 @@ def test_botocore_signs_once_for_each_set_of_credentials(monkeypatch: pytest.Mon
     urls.forget("e")  # it was refused
     urls.target("e")
     assert signed == ["p/a", "p/d", "p/e"]
+
+
+def test_what_one_client_registers_no_other_hears() -> None:
+    """All begin with the same handlers of botocore, which are made once."""
+    first, second = (connect(LOCATIONS[0], ColdSettings()).client for _ in range(2))
+    heard: list[str] = []
+    first.meta.events.register("said", lambda **_: heard.append("first"))
+    for client in (first, second, connect(LOCATIONS[0], ColdSettings()).client):
+        client.meta.events.emit("said.once")
+    assert heard == ["first"]
