@@ -15,6 +15,7 @@ from tests.app.recovery.test_follow import follower, following
 from tests.app.recovery.test_recover import copy_of, damage
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.engine.journal.replaying import check_store, checkpoints_of, view
+from tests.filled_store import FilledStore
 from tests.safety.refused import refused
 from tests.stores import IN_MEMORY, LOCATION, TestStore, open_test_store
 from tests.upkeep.check.looking import cold_findings
@@ -38,15 +39,25 @@ from tierfs.engine.metadata.tables import LOCATIONS
 POLICY = {"chunk_bytes": "4096", "object_bytes": "65536"}
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> FilledStore:
+    """A store with 60 segments in the cold tier."""
+    cold, path = MemoryStorage(), tmp_path_factory.mktemp("filled") / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "SMALL_BYTES", 0)
+        with open_test_store(path, policy=POLICY, settings=OffloadSettings(grace_s=0), cold=cold) as opened:
+            for number in range(60):
+                opened.append(f"old/segment {number}", b"abcdefgh", seal=True)
+            opened.offload()
+        return FilledStore.of(opened, cold)
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
-    """A store for which every state is a large one."""
+def store(filled: FilledStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
+    """Its copy, for which every state is a large one."""
     monkeypatch.setattr(levels, "SMALL_BYTES", 0)
-    settings = OffloadSettings(grace_s=0)
-    with open_test_store(tmp_path / "store", policy=POLICY, settings=settings, cold=ScriptedStorage()) as opened:
-        for number in range(60):
-            opened.append(f"old/segment {number}", b"abcdefgh", seal=True)
-        opened.offload()
+    cold = ScriptedStorage(MemoryStorage(objects=filled.objects))
+    with closing(filled.opened(tmp_path / "store", cold, OffloadSettings(grace_s=0))) as opened:
         yield opened
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mutations import edits, mutations, times
+from tests.filled_store import FilledStore
 from tests.stores import TestStore, open_test_store
 from tests.tiering.backup import dumps
 from tests.tiering.backup.dumps import NAME
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.types import AttemptId, SegmentId
+from tierfs.engine.chunkstore.memory import MemoryStorage
 from tierfs.engine.metadata import changes, directories, policies, tables
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.records import IntentRecord
@@ -23,12 +27,19 @@ PACKED = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
 HUGE = 2**62 + 1
 
 
-@pytest.fixture(params=["off", "zstd"])
-def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy={**PACKED, "compression": request.param}) as opened:
+@pytest.fixture(scope="module", params=["off", "zstd"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FilledStore:
+    cold, path = MemoryStorage(ManualClock()), tmp_path_factory.mktemp("filled") / "store"
+    with open_test_store(path, policy={**PACKED, "compression": request.param}, cold=cold) as opened:
         dumps.filled(opened)
         with opened.metadata.write() as txn:
             policies.change(txn, NAME, put_settings={"read_priority": "offloaded-only"})
+    return FilledStore.of(opened, cold)
+
+
+@pytest.fixture
+def store(filled: FilledStore, tmp_path: Path) -> Iterator[TestStore]:
+    with closing(filled.opened(tmp_path / "store", MemoryStorage(ManualClock(), filled.objects))) as opened:
         yield opened
 
 
