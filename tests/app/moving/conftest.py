@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import new_store, tierfs
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.mount.conftest import append
 from tierfs.app.store import open_store
 
 SIZE = 3 << 20
@@ -38,10 +40,11 @@ def store(tmp_path: Path) -> Path:
     """Return a store with three segments that are cold only."""
     path = new_store(tmp_path)
     (tmp_path / "nas").mkdir()
-    for name in NAMES:
-        tierfs("-q", "append", name, store=path, stdin=text_of(name))
-        tierfs("-q", "offload", store=path)
-    tierfs("-q", "evict", store=path)
+    with open_store(path) as opened:
+        for name in NAMES:
+            append(opened, name, text_of(name))
+            verbs.offload(opened)
+        verbs.evict(opened)
     return path
 
 

@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import verbs
 from tests.commands import Done, run, tierfs
 from tests.conftest import Bucket
+from tests.mount.conftest import append
 from tierfs.app.store import open_store
 from tierfs.engine.metadata.records import GarbageRecord, ObjectRecord
 from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
@@ -41,10 +43,11 @@ class ArchivedStore:
 
     def fill(self, data: Mapping[str, bytes]) -> None:
         """Write segments that are cold alone."""
-        for name, content in data.items():
-            tierfs("append", "-q", name, "--seal", store=self.path, stdin=content)
-        self.run("offload")
-        self.run("evict")
+        with open_store(self.path) as store:
+            for name, content in data.items():
+                append(store, name, content, seal=True)
+            verbs.offload(store)
+            verbs.evict(store)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a segment."""
