@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from select import select
 from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from tests import forked
 from tests.servers.fork_request import SERVER_FD
+from tierfs.base.system import osio
 
 INSTALLED_TIERFS = "INSTALLED_TIERFS"
 """Names the variable with a directory of programs, such as that of an environment in which a wheel is installed."""
@@ -127,8 +127,7 @@ class Shell:
         self._process.stdin.flush()
 
     def _answered(self, timeout_s: float, command: str) -> int:
-        ready, _, _ = select([self._answers], [], [], timeout_s)
-        if not ready:
+        if not osio.readable(self._answers, timeout_s):
             os.killpg(self._process.pid, signal.SIGKILL)
             raise TimeoutError(f"{command} took more than {timeout_s} s")
         answer = os.read(self._answers, 64)
