@@ -29,15 +29,9 @@ def test_a_directory_is_restored_from_its_copies(tool: str, tmp_path: Path) -> N
     drill(tmp_path, directories_in(tmp_path), copy, SEED, large=False)
 
 
-# test_copied_tier.py copies objects that were sent in parts.
-@pytest.mark.parametrize(
-    ("tool", "large"),
-    [
-        (copy_bucket, False),
-        pytest.param(copy_bucket, True, marks=pytest.mark.whole),
-        pytest.param(rclone_bucket, True, marks=pytest.mark.whole),
-    ],
-)
+# The same as with directories; test_copied_tier.py recovers from a copied bucket in each run.
+@pytest.mark.whole
+@pytest.mark.parametrize(("tool", "large"), [(copy_bucket, False), (copy_bucket, True), (rclone_bucket, True)])
 def test_a_bucket_is_restored_from_its_copies(
     tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket, large: bool
 ) -> None:
