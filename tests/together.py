@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 _GROUPS = {
-    "spark_cluster": "cluster",
     "kept_jvm": "spark",
     "azure_server": "azure",
     "azure": "azure",

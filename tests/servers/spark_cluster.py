@@ -24,7 +24,7 @@ from tests.servers.quick_java import CONF
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
-WORKER_MEMORY = "1g"
+WORKER_MEMORY_MIB = 1024
 READY_S = 180
 GONE_S = 90
 
@@ -125,7 +125,7 @@ def start(directory: Path) -> tuple[str, str]:
     master = _MASTER_URL.search(log.read_text())
     assert master is not None
     for number in range(WORKERS):
-        own = ("--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(directory / f"worker{number}"))
+        own = ("--cores", "1", "--memory", f"{WORKER_MEMORY_MIB}m", "--work-dir", str(directory / f"worker{number}"))
         # Addresses of their own: Spark runs a second attempt of a slow task on another host only.
         run(f"worker{number}", "worker.Worker", *own, master[1], host=f"127.0.0.{number + 1}")
     web = f"http://127.0.0.1:{port[1]}"

@@ -1,7 +1,7 @@
 """A process has one JVM of Spark at a time, and a module a session of it, on stores and mounts as in tests/mount.
 
 A module uses `spark`, with two threads of its own, or `cluster_spark`, on two workers. The JVM is kept for the next
-module that wants its like: it is warm after 20 s, as the first job of each kind takes ten times as long as the next.
+module: it is warm after 20 s, as the first job of each kind takes ten times as long as the next.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tests.mount.conftest import mount, store
 from tests.pipeline.spark import warm_python
-from tests.servers.process import ServerError
-from tests.servers.spark_cluster import ROOT, SparkCluster
+from tests.servers.spark_cluster import ROOT
+from tests.servers.spark_within import ClusterWithin
 
 if TYPE_CHECKING:
     from tests.pipeline.spark.tables import Lake
@@ -68,8 +69,42 @@ ON_A_CLUSTER = {
 }
 
 
-class KeptJvm:
+class Jvm:
     """The JVM of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self._gateway: Any = None
+
+    def started(self, work: Path) -> Any:
+        """Its packages. It is started, with files in `work`, unless it runs."""
+        if self._gateway is None:
+            require_java()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+                patch.setenv("SPARK_LOCAL_DIRS", str(work))
+                patch.setenv("TMPDIR", str(work))  # replicas of buckets lie in the directory of temporary files
+                patch.setenv("PYSPARK_PYTHON", warm_python.program())  # for what the JVM itself asks Python
+                patch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+                patch.delenv("SPARK_HOME", raising=False)
+                self._gateway = launch_gateway(SparkConf(loadDefaults=False).setAll([*SETTINGS.items()]))
+            SparkContext._ensure_initialized(gateway=self._gateway)
+        return self._gateway.jvm
+
+    def end(self) -> None:
+        """Stop it, which Spark would leave to the interpreter's end; idempotent."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.proc.stdin.close()
+            gateway.proc.wait(STOP_S)
+
+
+JVM = Jvm()
+
+
+class KeptJvm:
+    """A context in the JVM, if there is one."""
 
     def __init__(self) -> None:
         self._master = ""
@@ -77,23 +112,28 @@ class KeptJvm:
 
     @contextmanager
     def session(self, master: str, work: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-        """A session on a master, in the JVM that is there for it: its configuration, views and queries are its own."""
+        """A session on a master, in the JVM that is there: its configuration, views and queries are its own."""
         if self._first is None or self._master != master:
-            self.end()
+            self.leave()
             self._master, self._first = master, start(master, work, settings)
         first, session = self._first, self._first.newSession()
         yield session
         if self._first is not first:  # a test ended it
             return
         assert not session.streams.active, "a query was left"
-        for table in session.sql("SHOW TABLES").collect():  # tables are there for all sessions of a JVM
+        for table in session.sql("SHOW TABLES").collect():  # tables are there for all sessions of a context
             session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.tableName}")
 
-    def end(self) -> None:
-        """End it; idempotent."""
+    def leave(self) -> None:
+        """End the context; idempotent."""
         first, self._first = self._first, None
         if first is not None:
-            end(first)
+            first.stop()
+
+    def end(self) -> None:
+        """End the JVM; idempotent."""
+        self.leave()
+        JVM.end()
 
 
 KEPT = KeptJvm()
@@ -114,22 +154,21 @@ def spark(kept_jvm: KeptJvm, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A master and two workers of one core. Six JVMs at rest, with those of a session, need 1.5 % of a core."""
-    require_java()
-    server = SparkCluster(tmp_path_factory.mktemp("cluster"))
+def spark_cluster(kept_jvm: KeptJvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWithin]:
+    """A master and two workers of one core."""
+    kept_jvm.leave()
+    server = ClusterWithin(JVM.started(tmp_path_factory.mktemp("spark")), tmp_path_factory.mktemp("cluster"))
     try:
         server.start()
-    except ServerError as exc:
-        pytest.fail(str(exc), pytrace=False)
-    yield server
-    KEPT.end()
-    server.kill()
+        yield server
+    finally:
+        kept_jvm.leave()
+        server.stop()
 
 
 @pytest.fixture(scope="module")
 def cluster_spark(
-    kept_jvm: KeptJvm, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+    kept_jvm: KeptJvm, spark_cluster: ClusterWithin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """A session with an executor on each worker."""
     settings = SETTINGS | ON_A_CLUSTER
@@ -170,36 +209,21 @@ def open_session(master: str, work: Path, settings: Mapping[str, str]) -> Iterat
     try:
         yield session
     finally:
-        end(session)
+        session.stop()
+        JVM.end()
 
 
 def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a JVM and its first session."""
-    require_java()
+    """Start the first session of a context, in the JVM that is there or a new one."""
+    JVM.started(work)
+    builder = SparkSession.builder.master(master).appName("tierfs")
+    for name, value in {**settings, "spark.sql.warehouse.dir": str(work / "warehouse")}.items():
+        builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("SPARK_LOCAL_DIRS", str(work))
-        patch.setenv("TMPDIR", str(work))  # replicas of buckets lie in the directory of temporary files
         patch.setenv("PYSPARK_PYTHON", warm_python.program())
-        patch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-        patch.delenv("SPARK_HOME", raising=False)
-        builder = SparkSession.builder.master(master).appName("tierfs")
-        for name, value in {**settings, "spark.sql.warehouse.dir": str(work / "warehouse")}.items():
-            builder = builder.config(name, value)
         interrupt = signal.getsignal(signal.SIGINT)
         session = builder.getOrCreate()
         # PySpark's handler cancels jobs of its context, and fails in later tests of this process, when that is stopped.
         signal.signal(signal.SIGINT, interrupt)
     session.sparkContext.setLogLevel("OFF")  # a test that provokes an error sees it as an exception
     return session
-
-
-def end(session: SparkSession) -> None:
-    """Stop the session and the JVM, which Spark would leave to the interpreter's end."""
-    session.stop()
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.proc.stdin.close()
-    gateway.proc.wait(STOP_S)

@@ -27,6 +27,7 @@ from tests.pipeline.spark.write_jobs import GO_S, Gate, freeze_executor, kill_ex
 from tests.pipeline.spark.written import assert_nothing_else_is_there, bucket_store, contents, garbage, named, uploads
 from tests.servers.process import ServerError
 from tests.servers.spark_cluster import ROOT, WORKERS, SparkCluster, processes_in
+from tests.servers.spark_within import ClusterWithin
 from tierfs.app import store as app
 from tierfs.base.words.errors import Unavailable
 from tierfs.faces.doctor.cluster import Cluster
@@ -50,7 +51,7 @@ def test_the_doctor_asks_each_executor_for_itself(
     store: app.Store,
     mount: Mount,
     cluster_spark: SparkSession,
-    spark_cluster: SparkCluster,
+    spark_cluster: ClusterWithin,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,7 +86,7 @@ def test_the_doctor_asks_each_executor_for_itself(
     assert len(found) == 1 + 4 + 2
 
 
-def by_executors(table: DataFrame, of: str, cluster: SparkCluster) -> dict[str, Sums]:
+def by_executors(table: DataFrame, of: str, cluster: ClusterWithin) -> dict[str, Sums]:
     """Return sums by the file or segment of a line; every worker had a share in them.
 
     Spark reads the lines, Python functions on the executors sum them up.
@@ -114,7 +115,7 @@ def summed(rows: Iterable[Any]) -> Iterator[tuple[str, str, int, int]]:
 
 
 def test_sealed_growing_and_ledger_segments(
-    store: app.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
+    store: app.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: ClusterWithin
 ) -> None:
     """More paths than the driver lists by itself; and by name from the store, and from its bucket alone."""
     sources = {f"logs/{name}": text(seed, MANY) for seed, name in enumerate(("sealed", "cold", "growing"))}
