@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.pipeline.spark import warm_python
 from tests.pipeline.spark.reading import lines_of, text
-from tests.pipeline.spark.write_jobs import GO_S, Gate, run_stream
+from tests.pipeline.spark.write_jobs import DRIVER, GO_S, Gate, run_stream
 from tests.pipeline.spark.written import assert_nothing_else_is_there, bucket_store, contents, segments
 from tests.servers.spark_cluster import ROOT
 from tierfs.app import store as app
@@ -38,13 +37,13 @@ def test_a_killed_driver(spark: SparkSession, store: app.Store, tmp_path: Path) 
     append(store, "in/a", truth["in/a"])
     gate = Gate(tmp_path / "gate")
     (tmp_path / "spark").mkdir()
-    words = [sys.executable, "-m", "tests.pipeline.spark.write_jobs", str(store.path), str(tmp_path)]
-    environ = os.environ | {warm_python.GIVEN: warm_python.program()}
-    driver = subprocess.Popen(words, cwd=ROOT, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
+    program = warm_python.program()
+    words = [program, "-m", "tests.pipeline.spark.write_jobs", str(store.path), str(tmp_path)]
+    driver = subprocess.Popen(words, cwd=ROOT, env=os.environ | {warm_python.GIVEN: program}, stderr=subprocess.DEVNULL)
     try:
         assert eventually(lambda: gate.has("waiting"), GO_S)
     finally:
-        os.killpg(driver.pid, signal.SIGKILL)  # with its JVM and all its workers
+        os.killpg(int((tmp_path / DRIVER).read_text()), signal.SIGKILL)  # with its JVM
         driver.wait()
     before = segments(store, "out")
     assert before

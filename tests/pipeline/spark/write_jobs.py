@@ -22,6 +22,7 @@ from tests.pipeline.spark import warm_python
 from tests.pipeline.spark.conftest import SETTINGS, open_session
 
 GO_S = 180
+DRIVER = "driver"
 _STEP_S = 0.02
 
 
@@ -89,7 +90,12 @@ def _signal(jvm: int, number: int) -> None:
 
 
 def main(store: str, work: Path) -> None:
-    """Run the stream until everything present is written; the line `wait` waits for the gate."""
+    """Run the stream until everything present is written; the line `wait` waits for the gate.
+
+    In a group of processes with its JVM, whose number is in the file `driver`.
+    """
+    os.setsid()
+    (work / DRIVER).write_text(str(os.getpid()))
     gate = Gate(work / "gate")
 
     def waiting(value: str) -> str:
