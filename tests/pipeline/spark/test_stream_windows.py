@@ -93,7 +93,8 @@ CASES = [
     ("lines", {"files": 1}),
     ("lines", {}),
     ("entries", {"records": 10}),
-    ("messages", {"records": 10}),
+    # Messages have the entries' shares; their times are those of test_streams.py.
+    pytest.param("messages", {"records": 10}, marks=pytest.mark.whole),
     *(pytest.param("lines", {"records": number}, marks=pytest.mark.whole) for number in (1, 2, 10, 20, 1000)),
     pytest.param("lines", {"files": 2}, marks=pytest.mark.whole),
     *(

@@ -55,6 +55,8 @@ def test_each_line_is_a_row_once_and_all_readers_agree(lake: Lake, spark: SparkS
     assert lines_of([row.asDict() for row in by_spark.collect()]) == truth
 
 
+# Delta stages files as Iceberg does; its commits are those of test_delta_table.py.
+@pytest.mark.parametrize("lake", ["iceberg", "parquet", pytest.param("delta", marks=pytest.mark.whole)], indirect=True)
 def test_a_kill_before_any_step_adds_nothing_twice(lake: Lake) -> None:
     """Each run ends before its next step, and the one after it makes that step and those behind it."""
     names = ["logs/a", "logs/b"]
