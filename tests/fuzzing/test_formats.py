@@ -24,7 +24,9 @@ from tests.engine.ledger.test_hostile import DECODERS
 from tests.engine.ledger.test_messages_hostile import VALID
 from tests.fuzzing.sound import KINDS, Bucket, bucket
 from tests.tiering.adoption.pulsar import offloaded
+from tierfs.app.found_objects import Storages
 from tierfs.app.recovery import inventory, ledgers
+from tierfs.app.recovery.described_object import parsed_pack
 from tierfs.base.bytes.checksum import crc32c
 from tierfs.base.options import settings
 from tierfs.base.words import object_names
@@ -177,7 +179,7 @@ def test_damaged_packs_are_refused_or_read(sound: Bucket) -> None:
     payloads = whole[: trailer.index.start]
 
     def read(data: bytes) -> None:
-        inventory.parsed_pack(storage := put(name, data), storage.stat(name))
+        parsed_pack(storage := put(name, data), storage.stat(name))
 
     read(whole)
     for forged in edits(index, 4, 300 * times()):
@@ -206,7 +208,7 @@ def test_damaged_compressed_objects_are_refused_or_read(sound: Bucket, kind: str
     def read(data: bytes) -> None:
         storage = put(name, data)
         if kind == "packs":
-            inventory.parsed_pack(storage, storage.stat(name))
+            parsed_pack(storage, storage.stat(name))
         compressed_objects.summed(storage, storage.stat(name))
 
     read(whole)
@@ -227,7 +229,7 @@ def test_damaged_compressed_objects_are_refused_or_read(sound: Bucket, kind: str
 
 def take_all(storage: MemoryStorage, path: Path) -> str:
     """Make an inventory, and close it: each maps 1 TiB of the 128 that a process may map."""
-    with closing(inventory.take(storage, path)) as found:
+    with closing(inventory.take(Storages(storage), path)) as found:
         return found.store_id
 
 

@@ -17,8 +17,8 @@ from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs.app.batches.recovery import batch_objects
 from tierfs.app.found_objects import _MAX_SEGMENT_ID, FoundObject, checked_path
-from tierfs.app.recovery import inventory
 from tierfs.app.recovery.cover import choose
+from tierfs.app.recovery.described_object import parsed
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.chunkstore.protocol import BufferSource
 from tierfs.engine.journal.objects import read_small
@@ -103,4 +103,4 @@ def test_an_object_is_what_name_metadata_and_size_say_together(
     name = name[: name.rindex("-c")] if has_metadata else name  # older names have no CRC32C
     item = replace(stored, name=name, length_bytes=4 - shorter, metadata=stored.metadata if has_metadata else {})
     with refused(shorter or (other_name and has_metadata), DataLoss):
-        assert (inventory.parsed(item).path, inventory.parsed(item).length_bytes) == ("t" if other_name else "s", 4)
+        assert (parsed(item).path, parsed(item).length_bytes) == ("t" if other_name else "s", 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.base.words.storage_classes import USUAL_CLASS
-from tierfs.engine.chunkstore.protocol import StoredObject
+from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.metadata import untrusted
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
 
@@ -53,6 +53,8 @@ class FoundObject:
     """Stored bytes of an object that is compressed; 0 for any other."""
     storage_class: str = ""
     """As the server names it; empty for the usual one."""
+    in_archive: bool = False
+    """Whether it is in the archive place; else in the cold tier."""
 
     @property
     def length_bytes(self) -> int:
@@ -72,7 +74,38 @@ class FoundObject:
     @property
     def label(self) -> str:
         """Its name in reports of objects that were not linked."""
-        return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
+        name = in_archive(self.name) if self.in_archive else self.name
+        return f"{name}, {self.path} from {self.start}" if self.pack_bytes else name
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """What tells it from every other object: a copy by hand may give both places an object of one name."""
+        return self.in_archive, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """The places that the objects of a store are in."""
+
+    cold: ChunkStorage
+    archive: ChunkStorage | None = None
+    """The archive place, if there is one."""
+
+    def of(self, item: FoundObject) -> ChunkStorage:
+        """Return the place of an object."""
+        return self.at(in_archive=item.in_archive)
+
+    def at(self, *, in_archive: bool) -> ChunkStorage:
+        """Return the archive place, or the cold tier."""
+        if not in_archive:
+            return self.cold
+        assert self.archive is not None, "an object was listed there"
+        return self.archive
+
+
+def in_archive(name: str) -> str:
+    """Return the name of an object of the archive place as reports have it."""
+    return f"{name} in the archive place"
 
 
 @dataclass(frozen=True, slots=True)

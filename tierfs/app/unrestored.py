@@ -65,7 +65,7 @@ def _answers(storage: ChunkStorage, name: str) -> bool:
 
 
 class Unrestored:
-    """Counts the objects of a place that cannot be read yet. Thread-safe; memory does not grow with them."""
+    """Counts the objects of places that cannot be read yet. Thread-safe; memory does not grow with them."""
 
     def __init__(self, storage: ChunkStorage, days: int = 0) -> None:
         """`days`: request them back, to be readable for so long; 0: only count them."""
@@ -79,15 +79,17 @@ class Unrestored:
         """The name of one of them."""
         self._requested = 0
 
-    def holds(self, item: StoredObject) -> bool:
+    def holds(self, item: StoredObject, storage: ChunkStorage | None = None) -> bool:
         """Return whether a listed object must be restored before it can be read, and count it.
+
+        `storage`: another place, which it was listed in.
 
         Costs nothing for most classes; one that is gone is none. Raises what the storage raises.
         """
         if not is_restored_first(item.storage_class):
             return False
         try:
-            state = state_of(self._storage, item.name, self._days)
+            state = state_of(storage or self._storage, item.name, self._days)
         except NotFound:
             return False
         if state is None or state.until_ms:

@@ -16,6 +16,7 @@ from tests.doubles.gathering import Gathering
 from tests.doubles.manual_clock import ManualClock
 from tests.engine.journal.replaying import check_store
 from tests.stores import IN_MEMORY, TestStore, open_test_store, quiet
+from tierfs.app.found_objects import Storages
 from tierfs.app.recovery import from_objects, inventory, ledgers
 from tierfs.app.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.base.bytes.checksum import crc32c
@@ -79,11 +80,11 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     """Rebuild from the objects of `cold`, of which none may go."""
     path.mkdir()
     before = [item.name for item in chunk_objects(cold)]
-    with closing(inventory.take(cold, path / "objects")) as found:
+    with closing(inventory.take(Storages(cold), path / "objects")) as found:
         offloaded = ledgers.find(cold, found.store_id, found.left)
         past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
         with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
-            rebuilding = Rebuilding(metadata, cold, IN_MEMORY, quiet)
+            rebuilding = Rebuilding(metadata, Storages(cold), IN_MEMORY, quiet)
             made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
             found.close()
             rebuilding.own()

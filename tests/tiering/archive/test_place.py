@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.commands import Done, run, tierfs
+from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.reality.reference import reference
-from tests.tiering.archive.archiving import IN_PARTS, LARGE, SMALL
+from tests.tiering.archive.archiving import IN_PARTS
+from tests.tiering.archive.two_places import AWAY, DATA, World, make_due, objects_in
 from tierfs.app.store import Store, open_store
 from tierfs.base.words.errors import Unavailable, WrongColdTier
 from tierfs.base.words.types import IN_PLACE
@@ -22,10 +22,9 @@ from tierfs.engine.chunkstore.directory.storage import DirectoryStorage
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage, Source, StoredObject
 from tierfs.engine.chunkstore.wrappers import Wrapped
 from tierfs.engine.journal import archive_mark
-from tierfs.engine.metadata import directories, tables
+from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.record_parts import PLACED_VERSION
-from tierfs.engine.metadata.records import RECORD_VERSION, GarbageRecord, ObjectRecord
-from tierfs.engine.metadata.tables import GARBAGE, OBJECTS
+from tierfs.engine.metadata.records import RECORD_VERSION
 from tierfs.tiering.archive.command import met_in
 from tierfs.tiering.archive.due import ArchiveAction, ArchiveTarget, DueObjects, Movable
 from tierfs.tiering.archive.move import ArchiveMove
@@ -33,107 +32,9 @@ from tierfs.tiering.archive.watch import ArchiveWatch
 from tierfs.upkeep.holder.perform import holding
 from tierfs.upkeep.holder.work import ColdWork
 
-DATA = {"a/large": reference(0, LARGE), "a/small": reference(1, SMALL), "b/small": reference(2, SMALL)}
-AWAY = 12
-"""Exit code of a place that is not the store's."""
-BY_A_KEY = 4
-"""Exit code of what a user may not do here."""
-
 
 class Killed(BaseException):
     """The process ended."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A store with a cold tier and an archive place, in three directories."""
-
-    path: Path
-    cold: Path
-    nas: Path
-
-    def run(self, *words: object, check: bool = True) -> Done:
-        """Run a command."""
-        return tierfs(*words, store=self.path, check=check)
-
-    def fill(self, data: Mapping[str, bytes]) -> None:
-        """Write segments that are cold alone."""
-        for name, content in data.items():
-            tierfs("append", "-q", name, "--seal", store=self.path, stdin=content)
-        self.run("offload")
-        self.run("evict")
-
-    def to_place(self, *words: object, check: bool = True) -> Done:
-        """Move all objects to the archive place."""
-        return self.run("archive", "--class", IN_PLACE, *words, check=check)
-
-    def records(self) -> list[ObjectRecord]:
-        """Return the records of all objects."""
-        with open_store(self.path) as store, store.metadata.read() as txn:
-            return [record for _, record in txn.scan(OBJECTS)]
-
-    def classes(self) -> set[str]:
-        return {record.archive_class for record in self.records()}
-
-    def garbage(self) -> list[GarbageRecord]:
-        with open_store(self.path) as store, store.metadata.read() as txn:
-            return [record for _, record in txn.scan(GARBAGE)]
-
-    def collect(self) -> None:
-        """Delete all that no record needs, whatever its age."""
-        with open_store(self.path) as store, holding(store, "test") as work:
-            work.publish()
-            make_due(store)
-            assert not work.collect_all(grace_s=0).failed
-
-    def read(self, name: str) -> tuple[int, bytes, bytes]:
-        return run(["cat", name], {**os.environ, "TIERFS_STORE": str(self.path)}, b"")
-
-    def require_data(self) -> None:
-        for name, content in DATA.items():
-            assert self.read(name) == (0, content, b"")
-
-    def require_tidy(self) -> None:
-        """Assert that both places have the objects that records name there, and no other."""
-        self.collect()
-        named: dict[int, set[str]] = {}
-        for record in self.records():
-            named.setdefault(record.location_id, set()).add(record.name)
-        assert objects_in(self.cold) == named.get(1, set())
-        assert objects_in(self.nas) == named.get(2, set())
-        assert not self.garbage()
-
-    def unmount(self) -> Path:
-        """Leave an empty directory in the place of the archive; return where that is."""
-        away = self.nas.with_name("nas.away")
-        self.nas.rename(away)
-        self.nas.mkdir()
-        return away
-
-    def mount(self, away: Path) -> None:
-        self.nas.rmdir()
-        away.rename(self.nas)
-
-
-def objects_in(place: Path) -> set[str]:
-    found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
-    return {name for name in found if name.startswith(("segments/", "packs/"))}
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> World:
-    world = World(tmp_path / "store", tmp_path / "cold", tmp_path / "nas")
-    world.cold.mkdir()
-    world.nas.mkdir()
-    tierfs("-q", "init", "--cold-dir", world.cold, store=world.path)
-    world.fill(DATA)
-    return world
-
-
-@pytest.fixture
-def world(bare: World) -> World:
-    bare.run("config", f"archive.place={bare.nas}", "-q")
-    return bare
 
 
 def test_objects_move_to_another_place_and_back(world: World) -> None:
@@ -204,7 +105,7 @@ def test_a_place_of_others_is_refused(bare: World, tmp_path: Path) -> None:
     for path in (theirs, bare.cold / "in"):
         path.mkdir()
     tierfs("-q", "init", "--cold-dir", theirs, store=other)
-    for place, code in ((bare.cold, 2), (bare.cold / "in", 2), (tmp_path, 2), (theirs, 5), ("memory:", 2), ("", 2)):
+    for place, code in ((bare.cold, 2), (bare.cold / "in", 2), (tmp_path, 2), (theirs, 5), ("memory:", 2)):
         refused = bare.run("config", f"archive.place={place}", check=False)
         assert refused.code == code, refused
     (bare.cold / "in").rmdir()
@@ -350,65 +251,6 @@ def test_local_bytes_stay_while_the_place_of_their_copies_is_away(world: World) 
     assert world.run("evict", "--json").json["bytes"] == len(local)
 
 
-def test_a_recovery_and_a_replica_use_the_place_once_they_are_told_to(world: World, tmp_path: Path) -> None:
-    """A place that only a journal names is read on no host, and nothing is written or deleted there."""
-    world.to_place("a/large")
-    world.run("rm", "-r", "--now", "--yes", "b")
-    world.run("offload")
-    for command in (("replica", "--cold-dir", world.cold), ("recover", "--cold-dir", world.cold, "--yes")):
-        host = replace(world, path=tmp_path / command[0])
-        tierfs(*command, "-q", store=host.path, check=False)
-        code, out, err = host.read("a/large")
-        assert (code, out, b"only in the bucket's journal" in err) == (BY_A_KEY, b"", True)
-        assert host.read("a/small") == (0, DATA["a/small"], b"")
-        assert host.run("config", f"archive.place={tmp_path / 'elsewhere'}", check=False).code
-        host.run("config", f"archive.place={world.nas}", "-q")
-        assert host.read("a/large") == (0, DATA["a/large"], b"")
-        assert host.run("archive", "--back", check=False).code == (6 if command[0] == "replica" else 0)
-    host.require_tidy()
-    assert not objects_in(world.nas)
-
-
-def test_a_place_that_only_a_journal_names_gets_nothing(world: World, tmp_path: Path) -> None:
-    """Also where a setting lets readers in: only the command that sees the mark lets the owner in."""
-    world.to_place("a/large")
-    names, host = objects_in(world.nas), replace(world, path=tmp_path / "again")
-    tierfs("recover", "--cold-dir", world.cold, "--yes", "-q", store=host.path, check=False)
-    host.run("config", f"cold.allowed_locations=file:{world.nas}", "-q")
-    refused = host.to_place(check=False)
-    assert (refused.code, "only in the bucket's journal" in refused.err) == (BY_A_KEY, True)
-    assert objects_in(world.nas) == names
-
-
-def test_a_recovery_keeps_the_garbage_of_the_place(world: World, tmp_path: Path) -> None:
-    """A checkpoint has it, and the next owner deletes it."""
-    world.to_place("a/large")
-    world.run("rm", "-r", "--now", "--yes", "a/large")
-    with open_store(world.path) as store, holding(store, "test") as work:
-        work.publish()
-        work.checkpointer.checkpoint(whole=True)
-    host = replace(world, path=tmp_path / "again")
-    tierfs("recover", "--cold-dir", world.cold, "--yes", "-q", store=host.path, check=False)
-    assert {row.location_id for row in host.garbage()} == {1, 2}
-    host.run("config", f"archive.place={world.nas}", "-q")
-    host.require_tidy()
-    assert not objects_in(world.nas)
-
-
-def test_a_recovery_from_objects_is_refused_until_all_are_in_one_place(world: World, tmp_path: Path) -> None:
-    world.to_place("a/large")
-    world.collect()
-    words = ("recover", "--from-objects", "--cold-dir", world.cold, "--yes")
-    host = replace(world, path=tmp_path / "again")
-    refused = host.run(*words, check=False)
-    assert (refused.code, "archive place" in refused.err, host.path.exists()) == (2, True, False)
-    shutil.rmtree(world.cold / "journal")
-    shutil.copytree(world.nas / "segments", world.cold / "segments", dirs_exist_ok=True)
-    (world.cold / archive_mark.NOTE_NAME).unlink()
-    host.run(*words, check=False)
-    host.require_data()
-
-
 def test_another_address_needs_the_mark_and_the_objects(world: World, tmp_path: Path) -> None:
     world.to_place("a/large")
     other = tmp_path / "other"
@@ -481,11 +323,3 @@ def test_an_adoption_leaves_the_own_objects_out(world: World) -> None:
     done = world.run("adopt", world.nas, "--into", "adopted", "--json", check=False)
     assert "this store's own" in done.out + done.err
     assert all(not record.foreign for record in world.records())
-
-
-def make_due(store: Store) -> None:
-    """Let all garbage be due."""
-    with store.metadata.write() as txn:
-        for key, row in list(txn.scan(GARBAGE)):
-            txn.delete(GARBAGE.name, key)
-            txn.put(GARBAGE, tables.pair(1, row.sequence), replace(row, due_ms=1))

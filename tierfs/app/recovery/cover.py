@@ -3,6 +3,10 @@
 A higher epoch wins, because after a recovery offsets may have been written again; of one epoch the larger object wins,
 because it was made of the smaller ones. An object that overlaps a better one is left out whole: its other bytes may
 belong to a history that was abandoned.
+
+An object that moves to another storage class or place gets a new name, and for the grace period both copies are there.
+They have the same bytes, so each is right, and the later one is chosen: an owner that is still at work deletes only the
+other. Times of a place that was copied by hand may mislead, but every chosen object is read and compared.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ def choose(objects: Sequence[FoundObject]) -> ObjectCover:
         # The bytes of an append that failed with its pack in the bucket never were in the segment, and the next append
         # began at the same offset: any object is better than such a pack, and of two of them the later one.
         doubt = item.appended > 0, -item.appended
-        return (-item.epoch, *doubt, -item.length_bytes, item.start, item.attempt)
+        copies = -item.modified_ms, item.in_archive, item.name
+        return (-item.epoch, *doubt, -item.length_bytes, item.start, *copies, item.attempt)
 
     placed: list[tuple[int, int, FoundObject]] = []
     omitted: list[FoundObject] = []

@@ -1,8 +1,9 @@
 """`tierfs recover --from-objects`: rebuild a store from its objects alone, when journal and checkpoints are lost too.
 
 It rebuilds bytes, not verbs: concatenated, truncated or deleted bytes may reappear; policies and seals do not. Crash
-order: objects read and linked on this disk alone -> epoch recorded -> slot won, in the range of that epoch, which voids
-the rest of the journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
+order: objects read and linked on this disk alone -> the archive place noted, if there is one -> epoch recorded -> slot
+won, in the range of that epoch, which voids the rest of the journal -> checkpoint, without which that slot cannot be
+replayed -> store.toml.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from tierfs.app.found_objects import LeftOver
-from tierfs.app.recovery import inventory, ledgers
+from tierfs.app.found_objects import LeftOver, Storages
+from tierfs.app.recovery import given_archive, inventory, ledgers
 from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.inventory import Group, Inventory
 from tierfs.app.recovery.ledgers import LedgerRebuilding, OffloadedLedger
@@ -37,7 +38,7 @@ from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.types import MIB, ROOT_DIRECTORY, ByteRange, SegmentId
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal import archive_mark, epochs, reader, replay, store_mark
+from tierfs.engine.journal import archive_mark, epochs, reader, replay
 from tierfs.engine.journal.checkpoint import Checkpointer
 from tierfs.engine.journal.left import end_moving
 from tierfs.engine.journal.publish import Publisher
@@ -45,6 +46,7 @@ from tierfs.engine.journal.reader import JournalListing
 from tierfs.engine.metadata import batches, changes, directories, epoch_numbers, tables, untrusted
 from tierfs.engine.metadata.batches import Versions
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
+from tierfs.engine.metadata.records import LocationRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.engine.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
@@ -102,6 +104,8 @@ class FromObjectsReport:
     unproven: tuple[str, ...] = ()
     """Objects that were linked without a known CRC32C to compare them with."""
     warnings: tuple[str, ...] = ()
+    archive_place: str = ""
+    """Its URL; empty for a store without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,45 +140,51 @@ def recover_from_objects(
     confirm: Confirm,
     clock: Clock | None = None,
     *,
+    archive: Place | None = None,
     takes_left: bool = False,
     thaw_days: int = 0,
 ) -> FromObjectsReport:
-    """Make a store in `path`, which must be missing or empty, from the objects in a place.
+    """Make a store in `path`, which must be missing or empty, from the objects in a place, and in an archive place.
 
     Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
-    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, InvalidRequest for an
-    archive place, and where some objects are in one, Fenced when another recovery was faster, Archived while objects
-    must be restored, which `thaw_days` requests back for so long, and storage errors; then nothing is left in `path`.
+    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, and for an archive place
+    of another store, InvalidRequest for an archive place that is not named, Fenced when another recovery was faster,
+    Archived while objects must be restored, which `thaw_days` requests back for so long, and storage errors; then
+    nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with store_directory.new_directory(paths), reached(place.of_store(paths.root)) as (place, storage):
+    with store_directory.new_directory(paths), ExitStack() as stack:
+        place, storage = stack.enter_context(reached(place.of_store(paths.root)))
         listing = reader.list_journal(storage)
         if not takes_left:
             require_not_left(storage, listing)
-        _require_whole(storage)
+        given = stack.enter_context(given_archive.reached(storage, place, archive))
         if listing.last_slot:
             confirm(_ignored(listing))
         rebuilt = RecordsFile(paths.root, _rebuilt_store)
         unrestored = Unrestored(storage, thaw_days)
-        with closing(inventory.take(storage, paths.root / _INVENTORY_NAME, report, unrestored)) as listed:
+        storages = Storages(storage, given.storage if given is not None else None)
+        with closing(inventory.take(storages, paths.root / _INVENTORY_NAME, report, unrestored)) as listed:
             deque(unrestored.passing(ledger_objects(storage) if listed.has_ledgers else ()), maxlen=0)
             unrestored.require_none("recovered", _THAW)
             offloaded = ledgers.find(storage, listed.store_id, listed.left)
             past = _past(storage, listing, listed, offloaded)
             with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
-                rebuilding = Rebuilding(metadata, storage, place, report)
+                rebuilding = Rebuilding(metadata, storages, place, report, given.record if given is not None else None)
                 for made in chain(rebuilding.rebuild(listed, past), rebuilding.rebuild_ledgers(listed, offloaded)):
                     rebuilt.add(made)
                 listed.close()
                 store_directory.create_files(paths)
                 store_directory.prepare_settings(paths)
+                if given is not None:
+                    archive_mark.write_note(storage, given.record)
                 epoch = rebuilding.own(report)
         store_directory.write_settings(paths)
         if takes_left:
             end_moving(storage)
         report(doing("listing the objects again"))
-        changed = _changed_meanwhile(storage, listed)
+        changed = _changed_meanwhile(storages, listed)
     return FromObjectsReport(
         path=paths.root,
         store_id=listed.store_id,
@@ -186,38 +196,18 @@ def recover_from_objects(
         left=tuple(listed.left),
         unproven=tuple(listed.unproven),
         warnings=(*changed, *warnings_of(paths, place)),
+        archive_place=given.record.url if given is not None else "",
     )
 
 
-def _require_whole(storage: ChunkStorage) -> None:
-    """Raise InvalidRequest for an archive place, and for a cold tier whose store has one: each has a part of the bytes.
-
-    The other part would be gaps of segments, and orphans there.
-    """
-    try:
-        mark = store_mark.read(storage)
-    except DataLoss:
-        mark = None
-    if mark is not None and mark.is_archive:
-        raise InvalidRequest(
-            f"{storage!r} is the archive place of a store, with a part of its objects", remedy="name its cold tier"
-        )
-    if archive_mark.has_note(storage):
-        raise InvalidRequest(
-            f"the store of {storage!r} has objects in an archive place, too (see {archive_mark.NOTE_NAME} there)",
-            remedy="copy the directories segments and packs of the archive place into the cold tier, delete "
-            f"{archive_mark.NOTE_NAME} there, and run the command again",
-        )
-
-
-def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, ...]:
+def _changed_meanwhile(storages: Storages, listed: Inventory) -> tuple[str, ...]:
     """Return a warning when the objects changed during the recovery.
 
     The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, because an
     exception would empty the new directory.
     """
     try:
-        return () if inventory.names_now(storage) == listed.names else (_CHANGED,)
+        return () if inventory.names_now(storages) == listed.names else (_CHANGED,)
     except TierfsError as exc:
         return (f"{_UNCOMPARED}{exc}",)
     except KeyboardInterrupt:
@@ -227,10 +217,20 @@ def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, .
 class Rebuilding:
     """The making of one store from objects."""
 
-    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: Place, report: OnProgress) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        storages: Storages,
+        place: Place,
+        report: OnProgress,
+        archive: LocationRecord | None = None,
+    ) -> None:
+        """`archive`: the archive place, whose objects `storages` has, too."""
         self._metadata = metadata
-        self._storage = storage
+        self._storages = storages
+        self._storage = storages.cold
         self._place = place
+        self._archive = archive
         self._meter = Meter(report)
         self._unshared = 0
         """Linked objects that hold one segment each."""
@@ -300,6 +300,8 @@ class Rebuilding:
         with self._unpublished() as txn:
             txn.put(LOCATIONS, tables.u32(self._place.record.id), self._place.record)
             txn.update_store(cold_location_id=self._place.record.id)
+            if self._archive is not None:
+                txn.put(LOCATIONS, tables.u32(self._archive.id), self._archive)
 
     @contextmanager
     def _unpublished(self) -> Iterator[WriteTransaction]:
@@ -312,7 +314,7 @@ class Rebuilding:
 
     def _covered(self, listed: Inventory, group: Group) -> _Covered:
         """Read the objects of a segment, and choose those to link."""
-        cover, sums, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
+        cover, sums, damaged = verified_cover(self._storages, group.objects, self._packs, self._metered(listed))
         self._meter(0, group.path, 1)
         listed.left += damaged
         listed.left += [

@@ -7,45 +7,43 @@ contradicts itself or has no description is not linked and reported with the rea
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from tierfs.app.batches.recovery import FoundVersions, batch_objects
-from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes, storage_class
+from tierfs.app.found_objects import FoundObject, LeftOver, Storages, in_archive
+from tierfs.app.recovery.described_object import parsed, parsed_pack
 from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
-from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, NotFound, WrongColdTier
 from tierfs.base.words.names import printable
-from tierfs.base.words.types import AttemptId, ByteRange, SegmentId
+from tierfs.base.words.types import SegmentId
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import reader, store_mark
-from tierfs.engine.metadata import tables, untrusted
+from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.scratch import ScratchRows
 from tierfs.engine.metadata.store import new_id
 from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.ledgers.owners import ledger_objects
-from tierfs.tiering.objects import JOBS_PREFIX, object_name
-from tierfs.tiering.packs.format import PACKS_PREFIX, parse_name, read_pack
+from tierfs.tiering.objects import JOBS_PREFIX
+from tierfs.tiering.packs.format import PACKS_PREFIX
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # HEAD requests in parallel: each is a round trip and hardly any work; 16 hide some 20 ms of it per object.
 HEADS_AT_ONCE = 16
-
-_FORMAT = "1"
 
 # `bytes` is a number in the class below.
 _Key = bytes
@@ -226,8 +224,12 @@ class _Names:
 
     def passing(self, items: Iterable[StoredObject]) -> Iterator[StoredObject]:
         """Yield the items and add each name to the digest."""
+        yield from self.each(items, lambda item: item.name)
+
+    def each(self, items: Iterable[T], name_of: Callable[[T], str]) -> Iterator[T]:
+        """Do so for things that have a name."""
         for item in items:
-            self._hash.update(item.name.encode(errors="surrogatepass") + b"\0")  # a file's may be no UTF-8
+            self._hash.update(name_of(item).encode(errors="surrogatepass") + b"\0")  # a file's may be no UTF-8
             yield item
 
     @property
@@ -236,44 +238,63 @@ class _Names:
         return self._hash.hexdigest()
 
 
-def names_now(storage: ChunkStorage) -> str:
+def names_now(storages: Storages) -> str:
     """Return the current value of `Inventory.names`. Costs a listing."""
     names = _Names()
-    deque(names.passing(chain(chunk_objects(storage), storage.list(JOBS_PREFIX))), maxlen=0)
+    listed = (each.item for each in _listed(storages))
+    deque(names.passing(chain(listed, storages.cold.list(JOBS_PREFIX))), maxlen=0)
     return names.digest
 
 
+class _Listed(NamedTuple):
+    """An object of a listing, and its place."""
+
+    item: StoredObject
+    in_archive: bool
+
+
+def _listed(storages: Storages) -> Iterator[_Listed]:
+    """Yield all that may hold chunks, of the cold tier first."""
+    yield from (_Listed(item, in_archive=False) for item in chunk_objects(storages.cold))
+    if storages.archive is not None:
+        yield from (_Listed(item, in_archive=True) for item in chunk_objects(storages.archive))
+
+
 def take(
-    storage: ChunkStorage, path: Path, report: OnProgress = unseen, unrestored: Unrestored | None = None
+    storages: Storages, path: Path, report: OnProgress = unseen, unrestored: Unrestored | None = None
 ) -> Inventory:
     """List and identify every object below packs/, segments/ and uploads/, on disk in `path`. The caller closes it.
 
-    Objects that cannot be read yet are missing in it, and counted in `unrestored`.
+    Objects that cannot be read yet are missing in it, and counted in `unrestored`. The mark is that of the cold tier,
+    or of the archive place if that alone has it.
     """
-    inventory = Inventory(ScratchRows(path, _TABLES), _marked(storage) or "")
+    marked = (_marked(each) for each in (storages.cold, storages.archive) if each is not None)
+    inventory = Inventory(ScratchRows(path, _TABLES), next(filter(None, marked), ""))
     try:
-        _fill(inventory, storage, path, report, unrestored or Unrestored(storage))
+        _fill(inventory, storages, path, report, unrestored or Unrestored(storages.cold))
     except BaseException:
         inventory.close()
         raise
     return inventory
 
 
-def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnProgress, unrestored: Unrestored) -> None:
-    def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
+def _fill(inventory: Inventory, storages: Storages, path: Path, report: OnProgress, unrestored: Unrestored) -> None:
+    storage = storages.cold
+
+    def look(listed: _Listed) -> Sequence[FoundObject | LeftOver]:
+        item, place = listed.item, storages.at(in_archive=listed.in_archive)
         try:
-            if unrestored.holds(item):
+            if unrestored.holds(item, place):
                 return []
-            if item.name.startswith(PACKS_PREFIX):
-                return parsed_pack(storage, item)
-            return [parsed(storage.stat(item.name))]
+            rows = _described(place, item)
         except (DataLoss, NotFound) as exc:
-            return [LeftOver(item.name, str(exc))]
+            rows = [LeftOver(item.name, str(exc))]
+        return [_in_archive(row) for row in rows] if listed.in_archive else rows
 
     names = _Names()
-    items = names.passing(chunk_objects(storage))
+    items = names.each(_listed(storages), lambda each: each.item.name)
     with Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
-        listed = Meter(report, noun="listed object").each(items, lambda item: item.name)
+        listed = Meter(report, noun="listed object").each(items, lambda each: each.item.name)
         looked = pool.in_order(look, listed)
         jobs = unrestored.passing(names.passing(storage.list(JOBS_PREFIX)))
         written = batch_objects(storage, jobs, path, inventory.batches)
@@ -289,44 +310,14 @@ def _fill(inventory: Inventory, storage: ChunkStorage, path: Path, report: OnPro
         inventory.settle(inventory.marked or (named[0] if named else _journaled(storage) or new_id()))
 
 
-def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject | LeftOver]:
-    """Read the entries of a pack's index. Raises DataLoss when the pack contradicts itself.
-
-    An entry whose segment was being removed when the pack was made is left out alone: the others are still good.
-    """
-    contents = read_pack(storage, item.name, item.length_bytes)
-    index, is_compressed = contents.index, contents.section is not None
-    named = parse_name(item.name)
-    assert named is not None, "its index was read by its name"
-    described = [
-        FoundObject(
-            name=item.name,
-            etag=item.etag,
-            modified_ms=item.modified_ms,
-            store_id=index.store_id,
-            segment_id=entry.segment_id,
-            path=entry.path,
-            start=entry.range.start,
-            end=entry.range.end,
-            epoch=index.store_epoch,
-            attempt=index.attempt,
-            crc32c=entry.crc32c,
-            pack_bytes=contents.payload_bytes if is_compressed else item.length_bytes,
-            object_offset=entry.object_offset,
-            appended=named.object_id if index.appended else 0,
-            compressed_bytes=item.length_bytes if is_compressed else 0,
-            storage_class=storage_class(item),
-        )
-        for entry in index.entries
-    ]
-    return [_kept_entry(entry) for entry in described]
+def _described(storage: ChunkStorage, item: StoredObject) -> list[FoundObject | LeftOver]:
+    return parsed_pack(storage, item) if item.name.startswith(PACKS_PREFIX) else [parsed(storage.stat(item.name))]
 
 
-def _kept_entry(entry: FoundObject) -> FoundObject | LeftOver:
-    if names.is_removed(entry.path):
-        return LeftOver(entry.label, "its segment was being removed")
-    checked_path(entry)
-    return entry
+def _in_archive(row: FoundObject | LeftOver) -> FoundObject | LeftOver:
+    if isinstance(row, FoundObject):
+        return replace(row, in_archive=True)
+    return LeftOver(in_archive(row.name), row.why)
 
 
 def _marked(storage: ChunkStorage) -> str | None:
@@ -349,95 +340,3 @@ def _journaled(storage: ChunkStorage) -> str | None:
             except DataLoss as exc:
                 log.info("%s has no store id: %s", items[slot].name, exc)
     return None
-
-
-def parsed(item: StoredObject) -> FoundObject:
-    """Describe an object by its name, and by its user metadata unless a copy dropped them.
-
-    A name with the CRC32C of the bytes decides if a copy altered the metadata. Raises DataLoss when the object is not
-    a store's, or when an older name and the metadata contradict each other, or the size.
-    """
-    named = _named(item)
-    if item.metadata.get("format") == _FORMAT:
-        try:
-            return _agreed(named, _described(item), item.length_bytes)
-        except DataLoss as exc:
-            if named is None or named.crc32c is None:
-                raise
-            log.info("%s: %s; the CRC32C in its name is used", printable(item.name), exc)
-            named = replace(named, store_id=item.metadata.get("store", ""))
-    if named is None:
-        raise DataLoss("neither its name nor its metadata are of tierfs")
-    _check(named, item.length_bytes)
-    return named
-
-
-def _agreed(named: FoundObject | None, described: FoundObject, length_bytes: int) -> FoundObject:
-    """Return the description by metadata. Raises DataLoss if the name or the size contradicts it."""
-    _check(described, length_bytes)
-    if named is None or (named.crc32c is not None and named.crc32c != described.crc32c):
-        raise DataLoss("its metadata contradicts its name")
-    return described
-
-
-def _named(item: StoredObject) -> FoundObject | None:
-    """Return the description by the name alone; None for a name that tierfs gives no object."""
-    parsed = object_names.CHUNK.fullmatch(item.name)
-    if parsed is None:
-        return None
-    return FoundObject(
-        name=item.name,
-        etag=item.etag,
-        modified_ms=item.modified_ms,
-        store_id="",
-        segment_id=int(parsed["segment"]),
-        path=parsed["path"],
-        start=int(parsed["start"]),
-        end=int(parsed["end"]),
-        epoch=int(parsed["epoch"]),
-        attempt=parsed["attempt"],
-        crc32c=None if parsed["crc"] is None else int(parsed["crc"], 16),
-        compressed_bytes=compressed_bytes(item),
-        storage_class=storage_class(item),
-    )
-
-
-def _described(item: StoredObject) -> FoundObject:
-    """Return the description by the user metadata. Raises DataLoss if they are damaged."""
-    metadata = item.metadata
-    try:
-        return FoundObject(
-            name=item.name,
-            etag=item.etag,
-            modified_ms=item.modified_ms,
-            store_id=metadata["store"],
-            segment_id=int(metadata["segment"]),
-            path=base64.urlsafe_b64decode(metadata["name"]).decode(),
-            start=int(metadata["start"]),
-            end=int(metadata["end"]),
-            epoch=int(metadata["epoch"]),
-            attempt=metadata["attempt"],
-            crc32c=int(metadata["crc32c"], 16),
-            compressed_bytes=compressed_bytes(item),
-            storage_class=storage_class(item),
-        )
-    except (KeyError, ValueError, binascii.Error) as exc:
-        raise DataLoss("its metadata is damaged") from exc
-
-
-def _check(item: FoundObject, length_bytes: int) -> None:
-    path = checked_path(item)
-    if not 0 <= item.start < item.end <= untrusted.MAX_OFFSET or length_bytes != item.stored.length_bytes:
-        raise DataLoss(f"it has {length_bytes} bytes, but its metadata says {item.start} to {item.end}")
-    if item.length_bytes > untrusted.MAX_OBJECT_BYTES:  # of a compressed object, only its seek table tells the truth
-        raise DataLoss(f"no object has all bytes from {item.start} to {item.end}")
-    if item.name not in _names_of(item, path):
-        raise DataLoss("its metadata contradicts its name")
-
-
-def _names_of(item: FoundObject, path: str) -> list[str]:
-    """Return the names that such an object can have; older ones are without the CRC32C."""
-    segment_id, held, attempt = SegmentId(item.segment_id), ByteRange(item.start, item.end), AttemptId(item.attempt)
-    if item.compressed_bytes:
-        return [object_name(path, segment_id, held, item.epoch, attempt, item.crc32c, is_compressed=True)]
-    return [object_name(path, segment_id, held, item.epoch, attempt, crc) for crc in (item.crc32c, None)]

@@ -9,8 +9,8 @@ from tierfs.app.recovery.cover import ObjectCover
 from tierfs.app.recovery.verified_cover import FoundSums, SumsByLabel
 from tierfs.base.bytes import recoveries
 from tierfs.base.words import names
-from tierfs.base.words.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
-from tierfs.engine.metadata import changes, checksums, directories, frame_rows, tables
+from tierfs.base.words.types import IN_PLACE, AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
+from tierfs.engine.metadata import archive_place, changes, checksums, directories, frame_rows, tables
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.directories import Entry
 from tierfs.engine.metadata.record_parts import object_version
@@ -19,8 +19,8 @@ from tierfs.engine.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.tiering.packs import format as packs
 
-# Ids of the packs that have a record already, by name.
-PackIds = dict[str, ObjectId]
+# Ids of the packs that have a record already, by their keys.
+PackIds = dict[tuple[bool, str], ObjectId]
 
 
 def make_segment(
@@ -37,8 +37,8 @@ def make_segment(
     """Write a segment with its cover and its gaps; return its final name and its record.
 
     Packs that are linked for the first time are added to `packs`. `suffix`: its name belongs to another segment.
-    `usual_class`: the storage class of new objects; one in another class is recorded as archived. Raises InvalidRequest
-    if no name can be made, before anything is linked.
+    `usual_class`: the storage class of new objects; one in another class, or in the archive place, is recorded as
+    archived. Raises InvalidRequest if no name can be made, before anything is linked.
 
     The segment is open, as its seal is unknown, and begins with its first object.
     """
@@ -66,6 +66,7 @@ def make_segment(
     changes.segment_changed(txn, segment)
     for chosen in cover.chosen:
         kept_as = "" if chosen.storage_class == usual_class else chosen.storage_class
+        kept_as = IN_PLACE if chosen.in_archive else kept_as
         segment = _link(txn, segment, replace(chosen, storage_class=kept_as), sums[chosen.label], packs)
     segment = Editor(txn, segment).fill_gaps(cover.gaps).segment
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
@@ -75,12 +76,12 @@ def make_segment(
 def _link(
     txn: WriteTransaction, segment: SegmentRecord, chosen: FoundObject, sums: FoundSums, packs: PackIds
 ) -> SegmentRecord:
-    pack_id = packs.get(chosen.name)
+    pack_id = packs.get(chosen.key)
     record = None if pack_id is None else txn.get(OBJECTS, tables.u64(pack_id))
     if record is None:
         record = _new_object(txn, chosen, sums)
     if chosen.pack_bytes:
-        packs[chosen.name] = record.id
+        packs[chosen.key] = record.id
         record = replace(record, packed=record.packed + 1, linked_sequence=txn.store.next_outbox)
     chunk = ChunkRecord(
         start_offset=chosen.start,
@@ -101,7 +102,7 @@ def _new_object(txn: WriteTransaction, chosen: FoundObject, sums: FoundSums) -> 
         version=object_version(chosen.storage_class),
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
-        location_id=txn.store.cold_location_id,
+        location_id=archive_place.id_of(txn) if chosen.in_archive else txn.store.cold_location_id,
         name=chosen.name,
         length=chosen.object_bytes,
         etag=chosen.etag,

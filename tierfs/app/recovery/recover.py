@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tierfs.app.recovery import loss
+from tierfs.app.recovery import given_archive, loss
 from tierfs.app.recovery.from_journal import Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.app.recovery.own_rows import owner_rows
@@ -103,6 +103,7 @@ def recover_store(
             publisher = Publisher(metadata, storage)
             losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
             unknown = EntryRows(metadata, storage, metadata.write).restore_all(report)
+            away = given_archive.warnings_of(paths, metadata)
             if rebuilt.warnings:  # spare the next recovery the longer replay
                 Checkpointer(metadata, storage, publisher, 1).checkpoint(report, whole=True)
         store_directory.write_settings(paths)
@@ -117,7 +118,7 @@ def recover_store(
         entries=rebuilt.entries,
         segments=losses.segments,
         incomplete=losses.incomplete,
-        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, place)),
+        warnings=(*rebuilt.warnings, *unknown, *away, *warnings_of(paths, place)),
     )
 
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tierfs.app.recovery import given_archive
 from tierfs.app.recovery.from_journal import Rebuilder, meter_of
 from tierfs.app.recovery.replica_rows import become_replica, clamp_to_cold, replace_rows
 from tierfs.app.setup import store_directory
@@ -199,11 +200,12 @@ def create_replica(path: Path, place: Place, report: OnProgress, clock: Clock | 
         with closing(rebuilt.metadata) as metadata:
             become_replica(metadata, report)
             unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all(report)
+            away = given_archive.warnings_of(paths, metadata)
             with metadata.read() as txn:
                 store = txn.store
         store_directory.create_files(paths)
         store_directory.write_settings(paths)
-    warnings = (*rebuilt.warnings, *unknown, *warnings_of(paths, place))
+    warnings = (*rebuilt.warnings, *unknown, *away, *warnings_of(paths, place))
     return ReplicaReport(
         paths.root, store.store_id, store.store_epoch, place.record.url, store.journal.next_slot - 1, warnings
     )

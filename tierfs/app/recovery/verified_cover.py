@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from tierfs.app.found_objects import FoundObject, LeftOver
+from tierfs.app.found_objects import FoundObject, LeftOver, Storages
 from tierfs.app.recovery.cover import ObjectCover, choose
 from tierfs.base.bytes.checksum import grid_of, proved_sums, twice
 from tierfs.base.bytes.parallel import Pool
@@ -52,7 +52,7 @@ class Packs:
     """Checksums of packs: each pack is read once, though many segments have bytes in it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._packs: dict[str, tuple[FoundSums, bool]] = {}
+        self._packs: dict[tuple[bool, str], tuple[FoundSums, bool]] = {}
         """Sums, and whether the whole pack is undamaged."""
         self._lock = threading.Lock()
 
@@ -62,14 +62,14 @@ class Packs:
         A pack with one bad byte has many good segments: then the entry's own CRC decides.
         """
         with self._lock:
-            if entry.name not in self._packs:
+            if entry.key not in self._packs:
                 named = packs.parse_name(entry.name)
                 sums, crc32c = _sums(storage, entry)
                 if named is not None and crc32c != named.crc32c:
                     sums, crc32c = _sums(storage, entry)  # a transfer damages bytes once
                 sound = named is not None and crc32c == named.crc32c
-                self._packs[entry.name] = sums, sound
-            sums, sound = self._packs[entry.name]
+                self._packs[entry.key] = sums, sound
+            sums, sound = self._packs[entry.key]
         if not sound:
             assert entry.crc32c is not None, "the index of a pack has that of each entry"
             proved_sums(_reading(storage, entry, entry.object_offset, entry.length_bytes), entry.crc32c)
@@ -105,7 +105,7 @@ def _reading(
 
 
 def verified_cover(
-    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, advance: Meter
+    storages: Storages, objects: Sequence[FoundObject], packs: Packs, advance: Meter
 ) -> tuple[ObjectCover, SumsByLabel, list[LeftOver]]:
     """Return the best cover of undamaged objects, their sums, and the damaged objects.
 
@@ -120,25 +120,27 @@ def verified_cover(
         unread = [chosen for chosen in cover.chosen if chosen.label not in sums]
         if not unread:
             return cover, sums, damaged
-        broken = _read_all(storage, unread, packs, sums, advance)
+        broken = _read_all(storages, unread, packs, sums, advance)
         damaged += broken
         labels = {leftover.name for leftover in broken}
         candidates = [candidate for candidate in candidates if candidate.label not in labels]
 
 
 def _read_all(
-    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, sums: SumsByLabel, advance: Meter
+    storages: Storages, objects: Sequence[FoundObject], packs: Packs, sums: SumsByLabel, advance: Meter
 ) -> list[LeftOver]:
     """Read objects, as many at once as fill the link; return the damaged ones."""
 
     def read(item: FoundObject) -> tuple[FoundObject, FoundSums | LeftOver]:
+        storage = storages.of(item)
         try:
             return item, packs.read_sums(storage, item) if item.pack_bytes else read_sums(storage, item)
         except (DataLoss, NotFound) as exc:
             return item, LeftOver(item.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
-    at_once = streams_to(storage, _MOST_AT_ONCE)
+    places = {item.in_archive for item in objects}
+    at_once = max(streams_to(storages.at(in_archive=each), _MOST_AT_ONCE) for each in places)
     results: Iterator[tuple[FoundObject, FoundSums | LeftOver]]
     with ExitStack() as stack:
         if len(objects) > 1:

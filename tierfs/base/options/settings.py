@@ -69,6 +69,11 @@ def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
     return _loaded(text_in(path), path, environ)
 
 
+def of_environment(environ: Mapping[str, str]) -> Settings:
+    """Return the settings of a store that has no file yet. Raises InvalidRequest."""
+    return _loaded("", TEMPLATE, environ).settings
+
+
 def check(text: str, path: Path) -> LoadedSettings:
     """Return the settings of a text that is to be the file's. Raises InvalidRequest naming file and key."""
     return _loaded(text, path, {})

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tierfs.base.words.errors import (
     AlreadyExists,
@@ -35,6 +36,8 @@ from tierfs.engine.metadata.store import MetadataStore
 NOTE_NAME = "tierfs-archive"
 
 _NOTE = "this store has objects in another place, too; leave this object here"
+
+_MOST_NOTE_BYTES = 4096
 
 _REMEDY = "mount it, or check bucket and endpoint; its mark is the object tierfs-store"
 
@@ -68,19 +71,46 @@ def require(storage: ChunkStorage, store_id: str) -> None:
         raise away(f"{storage!r} has no mark of it")
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The address of the archive place as the cold tier has it: untrusted, and empty where it cannot be read."""
+
+    url: str = ""
+    endpoint_url: str = ""
+    region: str = ""
+
+    @property
+    def address(self) -> str:
+        """It as the setting `cold.allowed_locations` names a place."""
+        return f"{self.url}@{self.endpoint_url}" if self.endpoint_url else self.url
+
+
 def write_note(cold: ChunkStorage, place: LocationRecord) -> None:
-    """Note in the cold tier that the store has an archive place; a note that is there stays."""
-    data = json.dumps({"tierfs": _NOTE, "place": place.url}, indent=2).encode() + b"\n"
+    """Note in the cold tier that the store has an archive place, and where."""
+    fields = {"tierfs": _NOTE, "place": place.url, "endpoint_url": place.endpoint_url, "region": place.region}
+    data = json.dumps(fields, indent=2).encode() + b"\n"
     cold.put(NOTE_NAME, BufferSource(data), create_only=False)
 
 
-def has_note(cold: ChunkStorage) -> bool:
-    """Return whether a cold tier has the note."""
+def read_note(cold: ChunkStorage) -> Note | None:
+    """Return the note in a cold tier; None without one."""
     try:
-        cold.stat(NOTE_NAME)
+        stat = cold.stat(NOTE_NAME)
+        buffer = bytearray(min(stat.length_bytes, _MOST_NOTE_BYTES))
+        cold.read_into(NOTE_NAME, 0, memoryview(buffer))
     except NotFound:
-        return False
-    return True
+        return None
+    try:
+        fields: Any = json.loads(buffer)
+        texts = [fields.get(key, "") for key in ("place", "endpoint_url", "region")]
+    except (ValueError, AttributeError, RecursionError):
+        return Note()
+    return Note(*(text if isinstance(text, str) else "" for text in texts))
+
+
+def remove_note(cold: ChunkStorage) -> None:
+    """Remove the note: the store has no archive place any more."""
+    cold.delete(NOTE_NAME)
 
 
 class ArchiveProof:

@@ -42,6 +42,33 @@ def place_options(bucket: str, cold_url: str, cold_dir: str) -> Callable[[F], F]
     )
 
 
+def archive_options(archive_place: str) -> Callable[[F], F]:
+    """Return a decorator for the options that name an archive place and its S3 server."""
+    return added(
+        click.option("--archive-place", metavar="URL", help=archive_place),
+        click.option("--archive-endpoint-url", metavar="URL", help="URL of its S3 server; only if other than AWS."),
+        click.option("--archive-region", metavar="R", help="Region of its bucket."),
+        click.option("--archive-profile", metavar="P", help="Profile in ~/.aws with the credentials for it."),
+    )
+
+
+def archive_of(where: dict[str, Any]) -> Place | None:
+    """Take the options of an archive place out of all; return it, None if none is named.
+
+    Raises UsageError, and InvalidRequest for a URL that is not a place.
+    """
+    parts = {key: where.pop(f"archive_{key}") or "" for key in ("endpoint_url", "region", "profile")}
+    url = where.pop("archive_place")
+    if url is None:
+        if given := next((key for key, value in parts.items() if value), None):
+            raise click.UsageError(f"--archive-{given.replace('_', '-')} needs --archive-place")
+        return None
+    from tierfs.base.options.config import ColdSettings
+    from tierfs.engine.chunkstore.place import Place
+
+    return Place.unknown(Path(), ColdSettings()).changed({"url": url, **parts})
+
+
 def require_bucket(bucket: str | None, cold_url: str | None, needing: Mapping[str, object]) -> None:
     """Raise UsageError for an option of a bucket that is given without one; a URL says itself what it needs."""
     given = next((key for key, value in needing.items() if value), None)

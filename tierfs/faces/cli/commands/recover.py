@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.faces.cli import output
 from tierfs.faces.cli.group import command
-from tierfs.faces.cli.place_options import place_options, require_place, server_options
+from tierfs.faces.cli.place_options import archive_of, archive_options, place_options, require_place, server_options
 from tierfs.faces.cli.progress import progress_line
 from tierfs.faces.cli.session import VERBOSE, Session
 
@@ -43,6 +45,7 @@ _MOST_SEGMENTS = 20
     metavar="DAYS",
     help="With --from-objects: request objects back that must be restored before they can be read.",
 )
+@archive_options("With --from-objects: the archive place of the store, a URL or a full path.")
 @click.option("--left-place", is_flag=True, help="Recover from the source of a move, or from its incomplete target.")
 def recover(
     session: Session, from_objects: bool, yes: bool, thaw_days: int | None, left_place: bool, **where: Any
@@ -60,11 +63,18 @@ def recover(
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear; seals and
     policies are lost. It reads every object once. While objects must be restored first (DEEP_ARCHIVE), it fails and
     changes nothing: --thaw 7 requests them back for a week, and the same command continues once all can be read.
+    --archive-place names the archive place of the store (archive.place), which has a part of its objects.
 
     It lists 20 of the segments recovered without a known loss, or all with -v.
     """
+    archive = archive_of(where)
     place, path = require_place("of the cold bytes", **where), session.require_store_path()
     every_segment = session.verbosity >= VERBOSE
+    if archive is not None and not from_objects:
+        raise InvalidRequest(
+            "only --from-objects takes an archive place",
+            remedy="omit it, and afterwards run: tierfs config archive.place=URL",
+        )
     if thaw_days and not from_objects:
         raise InvalidRequest("only --from-objects reads objects", remedy="without it, omit --thaw")
 
@@ -79,12 +89,17 @@ def recover(
     with progress_line(session) as show:
         if from_objects:
             from tierfs.app.recovery.from_objects import recover_from_objects
+            from tierfs.base.options import settings
 
-            rebuilt = recover_from_objects(path, place, show, confirm, takes_left=left_place, thaw_days=thaw_days or 0)
+            allowed = settings.of_environment(os.environ).cold.allowed_locations
+            place = replace(place, settings=replace(place.settings, allowed_locations=allowed))
+            rebuilt = recover_from_objects(
+                path, place, show, confirm, archive=archive, takes_left=left_place, thaw_days=thaw_days or 0
+            )
             session.warn_text(rebuilt.warnings)
             data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
             data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]
-            data |= output.fields(rebuilt, "unproven warnings")
+            data |= output.fields(rebuilt, "unproven warnings archive_place")
             session.done(data, _objects_text(rebuilt, every_segment=every_segment))
         else:
             from tierfs.app.recovery.recover import recover_store
@@ -107,6 +122,7 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
             *lines,
             f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} skipped",
             _owner_line(report),
+            *([f"its archive place is {printable(report.archive_place)}"] if report.archive_place else []),
             "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may reappear, segments",
             "are open, and policies are those of a new store; tierfs gc lists skipped objects as orphans, which",
             "gc --delete deletes, except packs from which another segment was linked: they stay complete",
