@@ -1,4 +1,4 @@
-"""The archive place of a store: set for the first time, given another address, or allowed on this host.
+"""The archive place of a store: set for the first time, given another address, allowed on this host, or unset.
 
 Crash order: the place marked -> noted in the cold tier -> recorded and queued for the journal. In between the mark is
 the store's own, and a second try continues; nothing moves there before the record.
@@ -15,19 +15,22 @@ from tierfs.app.setup import place_change
 from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.store import Store
-from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound
+from tierfs.base.words import units
+from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore import probe
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
+from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.journal import archive_mark, store_mark
 from tierfs.engine.journal.names import JOURNAL_PREFIX
 from tierfs.engine.metadata import archive_place, changes, policies, store_ownership, tables
 from tierfs.engine.metadata.records import LocationRecord, ObjectRecord, StoreRecord
 from tierfs.engine.metadata.row_batches import batches
-from tierfs.engine.metadata.tables import INTENTS, LOCATIONS, OBJECTS
+from tierfs.engine.metadata.tables import GARBAGE, INTENTS, LOCATIONS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.tiering.garbage.orphans import chunk_objects
 from tierfs.tiering.objects import discard
 from tierfs.upkeep.check.places import ASKED_FOR
 
@@ -76,12 +79,75 @@ def change(store: Store, wanted: Mapping[str, str]) -> ArchiveChange:
         return ArchiveChange(before, _record(store, place, before))
 
 
-def _require_possible(record: StoreRecord, before: LocationRecord | None, wanted: Mapping[str, str]) -> None:
-    if not wanted.get("url", "-"):
+@dataclass(frozen=True, slots=True)
+class ArchiveUnset:
+    """Result of unsetting the archive place."""
+
+    before: LocationRecord | None
+    """None: there was none."""
+    stays: str = ""
+    """Why the mark stays there; empty if it was removed."""
+
+
+def unset(store: Store) -> ArchiveUnset:
+    """Let a store have no archive place. Idempotent.
+
+    Crash order: recorded and queued for the journal -> the note removed -> the mark. Raises InvalidRequest while
+    anything of the store is there or on its way, or a policy names it, Fenced in a store that may not change,
+    NoColdTier, and what the cold tier raises.
+    """
+    cold = place_change.of_store(store.metadata, "an archive place")
+    with place_change.changing(store.paths, store.clock):
+        with store.metadata.write() as txn:
+            store_ownership.require_owner(txn.store)
+            before = archive_place.find(txn)
+            if before is not None:
+                _require_left(txn, before)
+                changes.end_archive(txn, before)
+                policies.require_supported(txn, policies.location(txn, cold.id))
+        archive_mark.remove_note(store.storage_of(cold.id))
+        return ArchiveUnset(before, "" if before is None else _remove_mark(store, before))
+
+
+def _require_left(txn: ReadTransaction, place: LocationRecord) -> None:
+    """Raise InvalidRequest while records name something in an archive place."""
+    url = printable(place.url)
+    placed = archive_place.objects_in(txn, place.id)
+    if placed:
         raise InvalidRequest(
-            "archive.place cannot be removed: without policies of the class place nothing moves there",
-            remedy="to move all objects back: tierfs archive / --back",
+            f"the archive place {url} has {units.count(placed, 'object')} of the store",
+            remedy="first run: tierfs archive --back",
         )
+    begun = sum(intent.location_id == place.id for _, intent in txn.scan(INTENTS))
+    if begun:
+        raise InvalidRequest(
+            f"{units.count(begun, 'object')} on the way to the archive place {url}",
+            remedy="stop what moves them, and run the command again",
+        )
+    deleted = sum(row.location_id == place.id for _, row in txn.scan(GARBAGE))
+    if deleted:
+        raise InvalidRequest(
+            f"the archive place {url} has {units.count(deleted, 'deleted object')} whose grace period has not ended",
+            remedy="a mount, a daemon, or tierfs gc --delete deletes them after it; then run the command again",
+        )
+
+
+def _remove_mark(store: Store, place: LocationRecord) -> str:
+    """Remove the mark of a place that the store has left; return why it stays."""
+    try:
+        with closing(store.place_of(place).open()) as storage:
+            if not archive_mark.is_ours(storage, store.metadata.store_id):
+                return "the place is not marked as the archive of this store"
+            left = sum(1 for _ in chunk_objects(storage))
+            if left:
+                return f"the place has {units.count(left, 'object')} without a record"
+            storage.delete(MARK_NAME)
+    except TierfsError as exc:
+        return str(exc)
+    return ""
+
+
+def _require_possible(record: StoreRecord, before: LocationRecord | None, wanted: Mapping[str, str]) -> None:
     if record.replica:
         if before is None:
             raise InvalidRequest("the store that this replica follows has no archive place", remedy="set it there")
@@ -112,7 +178,10 @@ def _resolved(place: Place) -> str:
 
 
 def _claim(place: Place, storage: ChunkStorage, record: StoreRecord) -> None:
-    """Mark a place as the store's, which must be nobody's: two stores cannot share one."""
+    """Mark a place as the store's, which must be nobody's: two stores cannot share one.
+
+    One that has objects of this store was its archive before a recovery that did not know it: they would be orphans.
+    """
     probe.require_writable(storage)
     mark = store_mark.read(storage)
     if mark is None:
@@ -121,6 +190,12 @@ def _claim(place: Place, storage: ChunkStorage, record: StoreRecord) -> None:
         refuse_nested(place, storage)
     elif mark.store_id != record.store_id:
         raise holds_a_store(place)
+    elif next(chunk_objects(storage), None) is not None:
+        raise AlreadyExists(
+            f"{printable(place.record.url)} has objects of this store that no record names",
+            remedy="recover the store again with them: tierfs recover --from-objects --archive-place URL; if they are "
+            "worthless, delete segments and packs there first",
+        )
     archive_mark.write(storage, record)
 
 

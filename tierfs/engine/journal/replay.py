@@ -37,7 +37,7 @@ from tierfs.engine.metadata import (
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.chain_edits import Editor
 from tierfs.engine.metadata.epoch_numbers import MAX_EPOCH
-from tierfs.engine.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord
+from tierfs.engine.metadata.records import RECORD_VERSION, LocationRecord, PolicyRecord, SegmentRecord
 from tierfs.engine.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.engine.metadata.transaction import WriteTransaction
 from tierfs.engine.metadata.untrusted import require
@@ -319,10 +319,25 @@ def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
         known = archive_place.id_of(txn)
         possible = record.writable and record.id != txn.uncounted.cold_location_id and known in (0, record.id)
         require(possible and (current is None or current.archive), "an impossible archive place", record.id)
+    elif record.writable and record.id != txn.uncounted.cold_location_id:
+        _end_archive(txn, record, current)
+        return
     require(record.archive or current is None or not current.archive, "the archive place is another one", record.id)
     if current is not None and not current.from_journal:
         return  # set on this host: a journal does not decide where it connects
     txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
+
+
+def _end_archive(txn: WriteTransaction, record: LocationRecord, current: LocationRecord | None) -> None:
+    """Forget the archive place, also one that this host may use: its owner has brought everything back."""
+    require(current is None or current.archive, "an impossible place", record.id)
+    if current is None:
+        return
+    require(not archive_place.objects_in(txn, current.id), "the archive place ends, and has objects", record.id)
+    txn.delete(LOCATIONS.name, tables.u32(current.id))
+    for key, row in list(txn.scan(GARBAGE)):  # that its owner has deleted
+        if row.location_id == current.id:
+            txn.delete(GARBAGE.name, key)
 
 
 def read_policy(message: pb.PolicyRecord) -> PolicyRecord:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tierfs.base.words.types import IN_PLACE, LocationId
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import LocationRecord
-from tierfs.engine.metadata.tables import LOCATIONS
+from tierfs.engine.metadata.tables import LOCATIONS, OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
 
 NONE = LocationId(0)
@@ -31,6 +31,13 @@ def is_archive(txn: ReadTransaction, location_id: int) -> bool:
     """Return whether a location is the archive place, at the cost of one get."""
     record = txn.get(LOCATIONS, tables.u32(location_id))
     return record is not None and record.archive
+
+
+def objects_in(txn: ReadTransaction, location_id: LocationId) -> int:
+    """Return the number of objects in the archive place, at the cost of a scan in a store that is being counted."""
+    if txn.sums is not None:
+        return txn.sums.placed_objects
+    return sum(record.location_id == location_id for _, record in txn.scan(OBJECTS))
 
 
 def id_for(txn: ReadTransaction, location_id: int, archive_class: str) -> LocationId:

@@ -121,6 +121,12 @@ def _change_of(table: Table[R], record: R) -> pb.Change:
     return pb.Change(**change)
 
 
+def end_archive(txn: WriteTransaction, place: LocationRecord) -> None:
+    """Delete the record of an archive place that nothing is in, and journal that it is none any more."""
+    txn.delete(LOCATIONS.name, tables.u32(place.id))
+    changed(txn, LOCATIONS, replace(place, archive=False))
+
+
 def move_object(txn: WriteTransaction, record: ObjectRecord) -> int:
     """Write and journal another name, etag and archive class of an object; return the change's sequence.
 

@@ -75,7 +75,8 @@ def config(session: Session, words: tuple[str, ...]) -> None:
     cold.url, cold.endpoint_url, cold.region and cold.profile are the address of the cold tier. Set them if the same
     objects have another address; the command first verifies that they belong to the store. archive.place is another
     directory or bucket, the archive place of the store; archive.endpoint_url, archive.region and archive.profile are
-    those of its server. Mounts and daemons use new addresses at once; they reload other settings at SIGHUP.
+    those of its server. archive.place= unsets it, once nothing is there any more. Mounts and daemons use new addresses
+    at once; they reload other settings at SIGHUP.
     """
     asked = _parsed(session, words)
     if asked.path is None:
@@ -266,7 +267,9 @@ def _change_settings(session: Session, asked: Asked) -> None:
         _move_place(session, place, checked.settings.cold)
     elif any(name.startswith(_COLD) for name in changed):
         _require_supported(session, checked.settings.cold)
-    if archive:
+    if archive.get("url") == "" and not any(archive.values()):
+        _unset_archive(session)
+    elif archive:
         _set_archive(session, archive)
     if changed or removed:
         replace_settings(StorePaths(file.parent), text)
@@ -349,6 +352,19 @@ def _set_archive(session: Session, changes: Mapping[str, str]) -> None:
             "to move objects there: tierfs archive PATH --class place, or: "
             "tierfs config PATH archive_class=place archive_after=TIME"
         )
+
+
+def _unset_archive(session: Session) -> None:
+    """Unset the archive place, in which nothing is any more."""
+    from tierfs.app.setup import archive_change
+
+    with session.open_store() as store:
+        done = archive_change.unset(store)
+    data = {"unset": ["archive.place"], "before": done.before and done.before.url}
+    was = "was not set" if done.before is None else f"is no longer set; it was {policies.told(done.before)}"
+    session.done(data, f"archive.place {was}")
+    if done.stays:
+        session.warn(f"its mark tierfs-store stays: {done.stays}")
 
 
 def _settings_file(session: Session) -> Path:
