@@ -128,7 +128,8 @@ def parsed() -> argparse.Namespace:
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
     acking = subjects.add_parser("acks", help="kill appenders with ack=cold, the holder, and the host with its disk")
     acking.add_argument("--kills", type=int, default=20, help="in all (20)")
-    archiving = subjects.add_parser("archives", help="move objects to a storage class of Ceph RGW and back, with kills")
+    archiving = subjects.add_parser("archives", help="move objects to an archive and back, with kills")
+    archiving.add_argument("--second", choices=["directory"], help="to a second place; else to a class of Ceph RGW")
     archiving.add_argument("--kills", type=int, default=50, help="in all (50)")
     archiving.add_argument("--objects", type=int, default=1000, help="in all (1000)")
     failing = subjects.add_parser("standbys", help="failovers in a row under load, with kills of both sides")
@@ -176,7 +177,8 @@ def main() -> None:
             print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
             return
         if chosen.subject == "archives":
-            print(dict(ArchiveDrill(Path(root), places, chosen.seed, chosen.objects).run(chosen.kills)))
+            second = directories_in(Path(root))() if chosen.second else None
+            print(dict(ArchiveDrill(Path(root), places, chosen.seed, chosen.objects, second).run(chosen.kills)))
             return
         if chosen.subject == "standbys":
             print(dict(Failovers(Path(root), places, chosen.seed).run(chosen.failovers)))
