@@ -79,7 +79,7 @@ class FoundObject:
 
     @property
     def key(self) -> tuple[bool, str]:
-        """What tells it from every other object: a copy by hand may give both places an object of one name."""
+        """Its place and name: a copy by hand may give both places an object of one name."""
         return self.in_archive, self.name
 
 

@@ -176,6 +176,27 @@ def test_a_process_that_dies_leaves_no_object_and_loses_none(world: World, step:
     world.require_tidy()
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_the_old_object_stays_until_the_journal_names_the_new_one(world: World, tmp_path: Path, back: bool) -> None:
+    """The disk is lost when the grace period has ended, and the change was never published."""
+    if back:
+        world.to_place("a/large")
+        world.collect()
+    world.run("offload")  # the journal has the place
+    names = objects_in(world.nas if back else world.cold)
+    with open_store(world.path) as store:
+        work = store.cold_work()
+        work.archive_one(planned(store, work, "a/large", "" if back else IN_PLACE))
+        make_due(store)
+        assert work.collect().deleted == 0
+    assert objects_in(world.nas if back else world.cold) == names
+    shutil.rmtree(world.path)
+    host = replace(world, path=tmp_path / "again")
+    tierfs("recover", "--cold-dir", world.cold, "-q", store=host.path, check=False)
+    host.run("config", f"archive.place={world.nas}", "-q")
+    host.require_data()
+
+
 def planned(store: Store, work: ColdWork, name: str, storage_class: str) -> ArchiveAction:
     """Return the move of the one object of a segment."""
     with store.metadata.read() as txn:

@@ -40,7 +40,7 @@ def places_of(world: World) -> int:
         return txn.count(LOCATIONS.name)
 
 
-def test_it_is_refused_while_anything_is_there(world: World) -> None:
+def test_an_archive_place_is_not_unset_while_anything_is_there(world: World) -> None:
     world.run("config", "a", f"archive_class={IN_PLACE}", "archive_after=30d", "-q")
     world.to_place()
     refused = world.run(*UNSET, check=False)
@@ -90,7 +90,7 @@ def test_other_hosts_know_it_from_the_journal(world: World, tmp_path: Path) -> N
     world.to_place("a/large")
     world.run("offload")
     for host in hosts:
-        host.run("replica", "--refresh", check=False)
+        assert host.run("replica", "--refresh", check=False).code == 0
         assert places_of(host) == 2
         host.run("config", f"archive.place={other}", "-q")
         host.require_data()

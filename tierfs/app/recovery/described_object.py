@@ -1,6 +1,7 @@
 """Describe an object of a bucket by its name, its index, and its user metadata: what a recovery without a journal has.
 
-What contradicts itself, or has no description, raises DataLoss: it is not linked, and reported with the reason.
+An object that contradicts itself, or has no description, raises DataLoss: it is not linked, and reported with the
+reason.
 """
 
 from __future__ import annotations

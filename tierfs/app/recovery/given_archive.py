@@ -1,7 +1,7 @@
 """The archive place of a store that is recovered from its objects: the command names it, or it is noted and allowed.
 
-Whoever can write to the cold tier could note any address there, so an address that is only noted is not used. The mark
-in the place proves it (journal/archive_mark.py), before anything is written there: a bare mount point has none.
+An address that is only noted is not used, because everybody who can write to the cold tier could note one. The mark in
+the place proves it (journal/archive_mark.py), before anything is written there: a bare mount point has none.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class ArchiveUnset:
     before: LocationRecord | None
     """None: there was none."""
     stays: str = ""
-    """Why the mark stays there; empty if it was removed."""
+    """The reason that the mark stays there; empty if it was removed."""
 
 
 def unset(store: Store) -> ArchiveUnset:
