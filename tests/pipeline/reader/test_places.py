@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.ledgers import new_ledger
-from tests.pipeline.reader.reading import fill, planned, store_of
+from tests.pipeline.reader.reading import fill, planned, read_whole, store_of
 from tierfs.app import store as app
 from tierfs.base.bytes.parallel import Pool
+from tierfs.base.words.errors import Unavailable
 from tierfs.pipeline.reader.block_batches import read_blocks
 from tierfs.pipeline.reader.entry_batches import read_entries
 from tierfs.pipeline.reader.extents import PlaceConnections
@@ -73,3 +74,14 @@ def test_places_of_entries_are_those_of_their_payloads(store: app.Store, monkeyp
     assert sum(length for _, _, length in expected) == sum(number % 7 for number in range(50))
     monkeypatch.setattr(Pool, "in_order", refused)
     assert places(store, "topic", reach, lambda *task: places_of(*task, with_payloads=False)) == expected
+
+
+def test_a_cold_tier_that_is_not_mounted_is_no_loss(store: app.Store) -> None:
+    """Of a bare mount point the directory says so itself."""
+    fill(store, b"x" * 100, cold_bytes=100)
+    cold, away = store.paths.cold, store.paths.cold.with_name("away")
+    cold.rename(away)
+    with pytest.raises(Unavailable, match="segment s: this is not the store's cold tier: "):
+        read_whole(store, 100)
+    away.rename(cold)
+    assert read_whole(store, 100) == b"x" * 100

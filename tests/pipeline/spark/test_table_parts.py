@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,15 +33,20 @@ from tests.verbs import delete
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import empty_trash, move
-from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
+from tierfs.base.words.errors import Archived, Conflict, DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
 from tierfs.engine.segments.ledgers import make
+from tierfs.pipeline.reader.fetching import OR_WAIT
 from tierfs.pipeline.reader.stream import PASS_OVER
 from tierfs.pipeline.reader.stream_plan import NEW_CHECKPOINT, StreamOffset
+from tierfs.pipeline.spark.errors import TierfsException
+from tierfs.pipeline.spark.errors import explained as explained_to_people
 from tierfs.pipeline.spark.jobs.json_rows import takes, widened
 from tierfs.pipeline.spark.jobs.live_segments import LiveSegments, live_segments
+from tierfs.pipeline.spark.jobs.session import cause_of
 from tierfs.pipeline.spark.jobs.table_words import told_of_a_table
+from tierfs.pipeline.spark.jobs.tasks import explained
 from tierfs.pipeline.spark.tables import iceberg_types, offset_texts
 from tierfs.pipeline.spark.tables.followed_table import RoundFiles, RowRecipe, TableFile, TableHead
 from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
@@ -368,7 +375,26 @@ def test_a_table_names_its_own_options_and_no_checkpoint() -> None:
     with pytest.raises(DataLoss, match="older than the table") as caught, told_of_a_table():
         raise lost
     assert caught.value.remedy == "add --skip-lost to continue without the lost rows, or begin another table"
+    archived = Archived("s is in the archive", remedy=f"run: tierfs thaw s --wait{OR_WAIT}")
+    with pytest.raises(Archived) as waiting, told_of_a_table():
+        raise archived
+    assert waiting.value.remedy == "run: tierfs thaw s --wait"
     other = DataLoss("a chunk is damaged", remedy="run: tierfs check")
     with pytest.raises(DataLoss) as told, told_of_a_table():
         raise other
     assert told.value is other
+
+
+def test_a_job_has_the_kind_of_the_error_that_its_source_raised() -> None:
+    """Exit codes follow from it: a script may repeat what is not available now, and not what must be thawed."""
+    with pytest.raises(TierfsException) as of_source, explained_to_people():
+        raise Archived("segment s: x is in the archive", remedy=f"run: tierfs thaw s --wait{OR_WAIT}")
+    (shown,) = traceback.format_exception_only(of_source.value)
+    with pytest.raises(Archived, match=r"x is in the archive; run: tierfs thaw s --wait$"), explained():
+        raise PySparkException(f"Traceback\n{shown}\nat org.apache.spark")
+
+
+def test_the_cause_of_an_error_of_java_has_its_last_reason() -> None:
+    trace = ["An error occurred while calling o1.save", ": SparkException: write failed", "\tat a.b(C)"]
+    told = cause_of(Exception("\n".join([*trace, "Caused by: IOException: No space left on device", "\tat d"])))
+    assert told == "SparkException: write failed: IOException: No space left on device"

@@ -36,6 +36,10 @@ from tierfs.reading.fetch.checked_blocks import BlockDiffers
 # A gap between two extents up to this size is read along with them (a guess).
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
 
+# What a data frame can do about archived objects, and a command of tierfs cannot.
+OR_WAIT = "; or set the option archived to wait, which looks first"
+OR_WAIT_FIRST = "; or set archived to wait"
+
 
 @dataclass(frozen=True, slots=True)
 class WantedRequest:
@@ -264,15 +268,34 @@ class ScanFetcher:
         if isinstance(error, Archived):
             return Archived(
                 f"segment {name}: {error}",
-                remedy=f"run: tierfs thaw {name} --wait; or set the option archived to wait, which looks first",
+                remedy=f"run: tierfs thaw {name} --wait{OR_WAIT}",
             )
         if isinstance(error, BlockDiffers):
             return DataLoss(f"segment {name}: {error}", remedy=error.remedy)
+        if isinstance(error, NotFound) and (away := self._away(copy.object.record)):
+            return Unavailable(
+                f"segment {name}: this is not the store's cold tier: {away}",
+                remedy="mount it, or check bucket and endpoint, and read again",
+            )
         if isinstance(error, NotFound):
             return DataLoss(
                 f"segment {name}: {error}", remedy="create the data frame again: the segment may have changed"
             )
         return error
+
+    def _away(self, record: ObjectRecord) -> str:
+        """Return why the place of an object is not the store's, such as a disk that is not mounted; or nothing."""
+        from tierfs.engine.journal import store_mark  # at need: only an error asks for it
+
+        if record.foreign:
+            return ""
+        try:
+            owner = store_mark.read_store_id(self._connections.storage(self._place, record.location_id))
+        except PermissionDenied:  # a key for some names alone
+            return ""
+        except (NotFound, Unavailable) as exc:
+            return str(exc)
+        return "" if owner == self._place.store_id else "it has no mark of this store"
 
     def _run(self, ledger: ObjectRecord, offset: int) -> EntryRun | None:
         for source in self._sources:

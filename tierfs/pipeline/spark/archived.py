@@ -23,6 +23,7 @@ from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import ObjectRecord
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.engine.metadata.transaction import ReadTransaction
+from tierfs.pipeline.reader.fetching import OR_WAIT_FIRST
 from tierfs.pipeline.spark.row_types import RowType
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class ArchivedObjects:
     def _explained(self, error: Archived) -> Archived:
         remedy = error.remedy or ""
         if not self._wait.waits:
-            remedy += "; or set archived to wait"
+            remedy += OR_WAIT_FIRST
         elif not self._wait.days:
             remedy += "; or set thawDays, which requests them back"
         return Archived(str(error), remedy=remedy)

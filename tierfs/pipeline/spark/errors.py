@@ -28,7 +28,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except TierfsError as exc:
-        raise TierfsException(_line(exc)) from None
+        # Jobs of tierfs know the kind by the name of the class: Spark hands on a traceback, as text.
+        kind = type(f"{type(exc).__name__}{TierfsException.__name__}", (TierfsException,), {"__module__": __name__})
+        raise kind(_line(exc)) from None
 
 
 def _line(error: TierfsError) -> str:

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, unseen
-from tierfs.base.words.errors import NotFound, Unavailable
+from tierfs.base.words.errors import Archived, NotFound, Unavailable
 from tierfs.base.words.names import printable
+from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.base.words.types import MIB, ByteRange, Tier
 from tierfs.engine.chunkstore.located import same_place
 from tierfs.engine.metadata import policies, tables
@@ -150,9 +151,11 @@ class _Judge:
         if away is not None:
             return replace(fault, fault=Fault.AWAY, why=away)
         try:
-            self._storage_of(fault.object.location_id).stat(fault.object.name)
+            stored = self._storage_of(fault.object.location_id).stat(fault.object.name)
         except NotFound:
             return replace(fault, fault=Fault.MISSING)
+        if fault.fault is Fault.AWAY and is_restored_first(stored.storage_class):
+            raise Archived(fault.why, remedy="run: tierfs thaw / --wait, and then this job again")
         if fault.fault is Fault.AWAY:
             raise Unavailable(f"{printable(fault.object.name)} is not reachable: {fault.why}", remedy="run it again")
         return replace(fault, fault=Fault.UNSEEN, why="this machine can read it, but an executor cannot")

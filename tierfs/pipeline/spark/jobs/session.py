@@ -50,6 +50,7 @@ _OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
 _MAX_PORT = 2**16 - 1
 _FIND_MASTER = "start it, or use the URL that its web page shows: spark://HOST:PORT"
 
+_CAUSED_BY = "Caused by: "
 _STDOUT, _STDERR = 1, 2
 _STOP_S = 30
 _LAST_LINES = 5
@@ -118,10 +119,13 @@ def no_session(master: str, why: str) -> Unavailable:
 
 
 def cause_of(exc: Exception) -> str:
-    """Return the line of a Java or Python error that states the cause."""
+    """Return the line of a Java or Python error that states what failed, and the last one that states why."""
     lines = [line.strip(": ") for line in str(exc).splitlines() if line.strip()]
     messages = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
-    return messages[0] if messages else type(exc).__name__
+    causes = [line.removeprefix(_CAUSED_BY) for line in messages if line.startswith(_CAUSED_BY)]
+    if not messages:
+        return type(exc).__name__
+    return messages[0] if not causes or causes[-1] in messages[0] else f"{messages[0]}: {causes[-1]}"
 
 
 def end(session: SparkSession) -> None:

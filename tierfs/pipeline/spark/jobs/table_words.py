@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tierfs.base.words.errors import TierfsError
+from tierfs.pipeline.reader.fetching import OR_WAIT, OR_WAIT_FIRST
 from tierfs.pipeline.reader.stream import PASS_OVER
 from tierfs.pipeline.reader.stream_plan import NEW_CHECKPOINT
 
@@ -13,6 +14,9 @@ _WORDS = {
     PASS_OVER: "add --skip-lost to continue without the lost rows",
     NEW_CHECKPOINT: "begin another table",
     "the checkpoint": "the table",
+    OR_WAIT: "",
+    OR_WAIT_FIRST: "",
+    "create the data frame again": "run it again",
 }
 
 

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from tierfs.base.bytes.progress import OnProgress, Progress, unseen
 from tierfs.base.words.errors import InvalidRequest, TierfsError, Unavailable, named
+from tierfs.pipeline.reader.fetching import OR_WAIT, OR_WAIT_FIRST
 from tierfs.pipeline.spark.jobs.session import cause_of
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ _MANY = 1_000_000
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
 
 # An error of the data source, with its remedy.
-_KNOWN = re.compile(r"TierfsException: (.*)")
+_KNOWN = re.compile(r"(\w*)TierfsException: (.*)")
 
 
 class TaskError(Exception):
@@ -170,7 +171,9 @@ def explained() -> Iterator[None]:
         text = str(exc)
         answer = _TOLD.search(text)
         if answer is None and (refusal := _KNOWN.search(text)):
-            raise Unavailable(refusal[1]) from None
+            raise named(refusal[1] or Unavailable.__name__)(
+                refusal[2].replace(OR_WAIT, "").replace(OR_WAIT_FIRST, "")
+            ) from None
         if answer is None and isinstance(exc, AnalysisException):
             raise InvalidRequest(cause_of(exc)) from None
         if answer is None:
