@@ -35,6 +35,7 @@ from tierfs.pipeline.spark.jobs.scrub import scrub
 from tierfs.pipeline.spark.jobs.table_run import TableRun, check_run
 from tierfs.pipeline.spark.jobs.tasks import Tasks
 from tierfs.pipeline.spark.row_types import RowType
+from tierfs.pipeline.spark.tables.table_files import HadoopFiles
 
 __all__ = ["scrub_store"]
 
@@ -182,10 +183,15 @@ def test_an_export_that_was_killed_is_finished_by_its_repeat(
 ) -> None:
     """Before the rows, before they count as whole, between two files, and before the run is done: a run each."""
     target, there = tmp_path / "table", list[tuple[str, str]]()
-    for step, calls in (("begin", 1), ("complete", 1), ("_move", 2), ("_write", 2)):
-        how = Exporting(partition_by=("segment",), if_there=IfThere.APPEND, verify=True, run=step.strip("_"))
+    for of, step, calls in (
+        (TableRun, "begin", 1),
+        (TableRun, "complete", 1),
+        (HadoopFiles, "move", 2),
+        (HadoopFiles, "write", 2),
+    ):
+        how = Exporting(partition_by=("segment",), if_there=IfThere.APPEND, verify=True, run=step)
         with monkeypatch.context() as patch:
-            patch.setattr(TableRun, step, killed_at(calls, getattr(TableRun, step)))
+            patch.setattr(of, step, killed_at(calls, getattr(of, step)))
             with pytest.raises(Killed):
                 export(spark, str(scrub_store.path), ["text"], str(target), how)
         if there and step == "complete":

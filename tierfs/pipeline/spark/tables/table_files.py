@@ -123,6 +123,17 @@ class HadoopFiles:
             stream.close()
         return document
 
+    def read_whole(self, path: str) -> Mapping[str, Any] | None:
+        """Return a document; None if there is none, or one that a kill cut off."""
+        try:
+            return self.read(path) if self.exists(path) else None
+        except ValueError:
+            return None
+
+    def touch(self, path: str) -> None:
+        """Make an empty file."""
+        self._files.create(self._path(path), True).close()
+
     def write(self, path: str, document: Mapping[str, Any]) -> None:
         """Write a document; a kill may leave a part of it."""
         stream = self._files.create(self._path(path), True)
