@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
@@ -185,6 +186,51 @@ def test_an_old_offset_is_written_again(log: Log, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(time, "time_ns", lambda: later)
     with log.held():
         assert (log.head().mark, log.head().offset) == (2, up_to(1))
+
+
+def cleaned(log: Log) -> int:
+    """Let another program commit, and shorten the log; return how many commits are left."""
+    add_elsewhere(log, "x")
+    table = deltalake.DeltaTable(log.location)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    return len(table.history())
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_a_run_at_rest_keeps_its_offset_in_a_log_that_others_shorten(
+    log: Log, monkeypatch: pytest.MonkeyPatch, is_renewed: bool
+) -> None:
+    add_elsewhere(log, "y")
+    log.renew(log.head())
+    assert (log.head().mark, cleaned(log)) == (2, 4)  # the offset is young, and so are all commits
+    long_ago = time.time() - 40 * 24 * 3600
+    for path in (Path(log.location) / "_delta_log").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    if is_renewed:
+        later = time.time_ns() + 8 * 24 * 3600 * 10**9
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: later)
+            log.renew(log.head())
+        assert (log.head().mark, cleaned(log)) == (4, 3)
+        assert (log.head().offset, Log(Path(log.location)).head().offset) == (up_to(1), up_to(1))
+    else:
+        assert cleaned(log) == 1
+        with pytest.raises(InvalidRequest, match="no commit in the log of t has an offset any more"):
+            log.head()
+
+
+@pytest.mark.parametrize(("kept", "days"), [("interval 1 day", 0.3), ("interval 2 weeks", 4), ("interval 30 days", 8)])
+def test_the_age_at_which_an_offset_is_written_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch, kept: str, days: float
+) -> None:
+    deltalake.DeltaTable(log.location).alter.set_table_properties({"delta.logRetentionDuration": kept})
+    for part, marks in ((0.8, 2), (1, 3)):
+        later = time.time_ns() + int(part * days * 24 * 3600 * 10**9)
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda later=later: later)
+            log.renew(log.head())
+        assert log.head().mark == marks
 
 
 def test_a_table_of_others_is_taken_over_if_it_is_plain(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.engine.ledger.message_entries import batch, in_batch
+from tests.engine.ledger.message_entries import batch, in_batch, proto
 from tests.engine.ledger.rocketmq import message
 from tests.mount.conftest import append
 from tests.pipeline.spark.reading import make_cold
@@ -169,6 +170,27 @@ def test_fields_that_are_new_become_columns(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_directories_are_columns_and_an_offset_at_rest_is_renewed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = TableWanted(("logs",), TableRows.JSON, schema="n long", partition_by=parse_fields(["host"]))
+    append(lake.store, "logs/host=a/1", numbers(1, 2), seal=False)
+    append(lake.store, "logs/host=b/1", numbers(3, 1), seal=True)
+    with lake.follower("hosts", wanted) as follower:
+        assert follower.round() is not None
+        assert sorted((row["host"], row["n"]) for row in lake.rows("hosts")) == [("a", 1), ("a", 2), ("b", 3)]
+        assert {path.rpartition("/field-0=")[2][0] for path in lake.files("hosts")} == {"a", "b"}
+        before = [lake.table(name).head() for name in ("hosts", "hosts_bad")]
+        assert follower.round() is None
+        assert [lake.table(name).head() for name in ("hosts", "hosts_bad")] == before
+        later = time.time_ns() + 8 * 24 * 3600 * 10**9
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: later)
+            assert follower.round() is None
+        after = [lake.table(name).head() for name in ("hosts", "hosts_bad")]
+        assert [head.mark for head in after] == [head.mark + 1 for head in before]
+        assert [head.offset for head in after] == [head.offset for head in before]
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
 def test_a_table_keeps_its_recipe_and_notices_lost_bytes(lake: Lake, expected_warnings: list[str]) -> None:
     append(lake.store, "logs/web", b"one\n" * 10, seal=False)
     lake.follow("web", LINES)
@@ -193,7 +215,8 @@ def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
         name = make(txn, "topic")
     for number in range(2):
         writer = lake.store.engine.open_ledger(name)
-        writer.append_entries([batch(in_batch(b"%d.0" % number), in_batch(b"%d.1" % number))])
+        labels = (2, f"k{number}"), (1, proto((1, "name"), (2, "value")))  # a key and a property
+        writer.append_entries([batch(in_batch(b"%d.0" % number, *labels), in_batch(b"%d.1" % number))])
         lake.store.engine.close_writer(writer)
         assert [done.rows for done in lake.follow("messages", wanted)] == [2]
     rows = lake.rows("messages")
@@ -201,6 +224,12 @@ def test_messages_of_ledgers_are_rows_once(lake: Lake) -> None:
         (number, index, b"%d.%d" % (number, index)) for number in range(2) for index in range(2)
     ]
     assert {row["segment"] for row in rows} == {name}
+    assert {row["publish_time"].timestamp() for row in rows} == {1_700_000_000}
+    assert {(row["batch_index"], row["key"], *dict(row["properties"] or {})) for row in rows} == {
+        (0, "k0", "name"),
+        (0, "k1", "name"),
+        (1, None),
+    }
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

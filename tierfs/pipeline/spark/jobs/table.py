@@ -192,6 +192,7 @@ class TableJob:
         limits = NO_LIMIT if self._what.round_bytes is None else Limits(self._what.round_bytes)
         end = self._opened.stream.next_offset(start, limits)
         if end == start:
+            self._renew(head)
             return None
         lines, is_empty = self._between(start, end), end.bytes == start.bytes
         schema = self._schema(head, lines, is_empty=is_empty)
@@ -212,6 +213,12 @@ class TableJob:
             self._add_bad(self._bad, start, end, schema, is_none=not bad)
         self._step("end")
         return RoundSums(written.rows, bad, end.bytes - start.bytes, len(written.files))
+
+    def _renew(self, head: TableHead) -> None:
+        """Keep the offsets of a source that is at rest."""
+        self._table.renew(head)
+        if self._bad is not None:
+            self._bad.renew(self._bad.head())
 
     def _drop(self, head: TableHead) -> int:
         """Delete the rows of dropped bytes, if that is wanted and any were dropped since the last search."""

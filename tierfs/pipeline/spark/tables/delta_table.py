@@ -8,6 +8,7 @@ the files are committed on top of that. The offset is in the commit that has the
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,9 +50,12 @@ _RECIPE = "tierfs.recipe"
 # Rows that others commit during a round make the commit start again; more of them than this is no coincidence.
 _ATTEMPTS = 20
 
-# Logs of Delta keep commits for 30 days, by default. An offset that is older than this is written again.
+# Logs of Delta keep commits for 30 days, by default. An offset that is older than this is written again, or than a
+# quarter of the time that a table has for it.
 _REPEATED_MS = 7 * 24 * 3600 * 1000
+_KEPT, _INTERVAL = "delta.logRetentionDuration", re.compile(r"interval (\d+) (minute|hour|day|week)s?")
 _HOUR_MS = 3600 * 1000
+_UNITS_MS = {"minute": _HOUR_MS // 60, "hour": _HOUR_MS, "day": 24 * _HOUR_MS, "week": 7 * 24 * _HOUR_MS}
 
 # The writers that a table may need: they ask nothing of files that those of a round do not have.
 _PLAIN_VERSION, _FEATURES_VERSION = 2, 7
@@ -80,6 +84,8 @@ class DeltaTable:
         self._address, self._options = place_of(spark, self.location)
         self._rounds = StagedRounds(self._files, self.location)
         self._table: deltalake.DeltaTable | None = None
+        self._due_ms = 0
+        """The time at which the offset of the last head is to be written again."""
 
     def head(self) -> TableHead:
         """Return the newest version, with the offset of the newest commit that has one.
@@ -92,7 +98,9 @@ class DeltaTable:
                 return TableHead()
             text = table.metadata().configuration.get(_RECIPE)
             recipe = None if text is None else RowRecipe.of(text, self.name)
-            offsets = None if recipe is None else self._last_offset(table).get(_OFFSETS)
+            entry = {} if recipe is None else self._last_offset(table)
+            offsets = entry.get(_OFFSETS)
+            self._due_ms = int(entry.get("timestamp") or 0) + _repeated_ms(table.metadata().configuration)
             return TableHead(
                 exists=True,
                 offset=None if offsets is None else offset_texts.unpacked(offsets),
@@ -179,6 +187,11 @@ class DeltaTable:
             )
             return len(gone)
 
+    def renew(self, head: TableHead) -> None:
+        """Write an old offset again: others may commit while no rows come, and then the log is shortened."""
+        if head.offset is not None and time.time_ns() // 1_000_000 > self._due_ms:
+            self.commit(head, RoundFiles([], head.offset, 0, ""))
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the directory if it is on a local disk; remove files of killed rounds, and write an old offset again."""
@@ -186,11 +199,7 @@ class DeltaTable:
             is_alone = local_path(self.location) is not None
             with explained(), _explained(self.name):
                 self._rounds.sweep(alone=is_alone, committed=self._committed)
-            head = self.head()
-            with _explained(self.name):
-                written_ms = self._last_offset(self._require()).get("timestamp", 0) if head.offset is not None else None
-            if head.offset is not None and time.time_ns() // 1_000_000 - (written_ms or 0) > _REPEATED_MS:
-                self.commit(head, RoundFiles([], head.offset, 0, ""))
+            self.renew(self.head())
             yield
 
     def _commit(
@@ -314,6 +323,12 @@ def _history(table: deltalake.DeltaTable) -> Iterator[Entry]:
         if len(entries) < limit:
             return
         seen, limit = limit, limit * 8
+
+
+def _repeated_ms(configuration: Mapping[str, str]) -> int:
+    """Return the age at which an offset is written again."""
+    kept = _INTERVAL.fullmatch(configuration.get(_KEPT, "").strip().lower())
+    return _REPEATED_MS if kept is None else min(_REPEATED_MS, int(kept[1]) * _UNITS_MS[kept[2]] // 4)
 
 
 def _actions(table: deltalake.DeltaTable) -> list[dict[str, Any]]:

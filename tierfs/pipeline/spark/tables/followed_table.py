@@ -180,6 +180,13 @@ class FollowedTable(Protocol):
         """
         ...
 
+    def renew(self, head: TableHead) -> None:
+        """Write the offset again if the table's log forgets old ones and this one is old; most formats forget none.
+
+        Raises Conflict as `commit`.
+        """
+        ...
+
     def held(self) -> AbstractContextManager[None]:
         """Keep other runs on this machine from the table, finish what a killed run had committed, and remove the rest.
 

@@ -248,6 +248,9 @@ class IcebergTable:
                 change.commit()
             return len(old)
 
+    def renew(self, head: TableHead) -> None:
+        """Do nothing: the offset stays until someone removes it."""
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the table's directory if it is on a local disk; remove files of rounds that were never committed."""

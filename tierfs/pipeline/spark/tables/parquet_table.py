@@ -133,6 +133,9 @@ class ParquetTable:
                 if number <= head.mark - _KEPT_ROUNDS:
                     self._files.remove(self._round(number))
 
+    def renew(self, head: TableHead) -> None:
+        """Do nothing: the offset stays until someone removes it."""
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the directory if it is on a local disk; then end the last round, and remove what others have staged."""
