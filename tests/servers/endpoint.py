@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,15 @@ class S3Endpoint:
     def create_bucket(self) -> str:
         """Create an empty bucket with a name of its own and return the name."""
         name = f"test-{uuid.uuid4().hex[:16]}"
-        client = self.client()
+        client = _client_for_buckets(self)
         try:
             client.create_bucket(Bucket=name)
         finally:
-            client.close()
+            client.close()  # its connections; it opens others
         return name
+
+
+@cache
+def _client_for_buckets(endpoint: S3Endpoint) -> S3Client:
+    """Return one client for all buckets of tests: another takes 4.5 ms."""
+    return endpoint.client()
