@@ -24,6 +24,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cache, partial
 from pathlib import Path
 from queue import Queue
@@ -37,6 +38,7 @@ from tests.children import die
 from tests.doubles import ballast as sparse_ballast
 from tests.servers import fork_request
 from tests.servers.fork_request import ANSWER_BYTES
+from tierfs.base.bytes import frozen
 from tierfs.base.system import processes
 from tierfs.tiering.garbage import ballast
 
@@ -341,6 +343,7 @@ def _main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     _load_models()
+    _compile_records()
     ballast.create = sparse_ballast.create
     gc.freeze()  # a collection would copy what parent and child share
     with socket.socket(fileno=int(sys.argv[1])) as requests:
@@ -372,6 +375,14 @@ def _load_models() -> None:
     session = new_session(None)
     session.register_component("data_loader", _loader(None))
     session.create_client("s3", DEFAULT_REGION, aws_access_key_id="none", aws_secret_access_key="none").close()
+
+
+def _compile_records() -> None:
+    """Let records have their `__init__`, which the first of each compiles: here once for all children."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("tierfs.")]
+    for record in {each for module in modules for each in vars(module).values() if isinstance(each, type)}:
+        if is_dataclass(record) and record.__init__.__module__ == frozen.__name__:
+            frozen.compile_init(record)
 
 
 def _end(code: int) -> None:

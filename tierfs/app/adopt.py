@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
 from tierfs.app import verbs
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options import policy
 from tierfs.base.words import names
 from tierfs.base.words.types import SegmentId, SegmentKind

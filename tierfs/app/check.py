@@ -8,11 +8,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.app.repair_tools import tools
 from tierfs.app.store import Store, open_store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, Progress, doing
 from tierfs.base.system.store_paths import StorePaths, require_trusted
 from tierfs.base.words import names

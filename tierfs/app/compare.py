@@ -7,11 +7,11 @@ block that has others too, as where the input begins inside of it, are read: les
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs.app.inputs import InputSource
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
 from tierfs.engine.metadata.layout import PlacedChunk

@@ -10,12 +10,12 @@ import os
 import threading
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tierfs.app import store
 from tierfs.app.sources import open_source
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import forks
 from tierfs.base.words.errors import TierfsError
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tierfs.app import costs
 from tierfs.app.costs import LOCAL, MonthlyAmounts
 from tierfs.app.request_log import Calls, DailyCalls, read_days
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import no_cold_tier
 from tierfs.base.words.stored_size import StoredSize

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from tierfs.base.bytes.frozen import dataclass, field
 
 GIB = 1 << 30
 DAYS = 30

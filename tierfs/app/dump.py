@@ -7,12 +7,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from tierfs.app.setup import place_change, store_directory
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import osio
 from tierfs.base.system.clock import Clock, SystemClock

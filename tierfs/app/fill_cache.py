@@ -9,10 +9,11 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, Progress
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.base.words.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, TierfsError
 from tierfs.base.words.storage_classes import USUAL_CLASS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tierfs.app import describe
 from tierfs.app.mount_stats import WaitingMount, waiting_at
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.mounts import MountState, state_of
 from tierfs.base.words.errors import TierfsError
 from tierfs.upkeep.holder.lock import mounts_of

@@ -8,10 +8,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, cast
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
 from tierfs.app.export_files import write_new
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import osio
 from tierfs.base.words import names

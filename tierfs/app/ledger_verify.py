@@ -7,11 +7,11 @@ them, by their index. Part of the composition root.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from tierfs.app.ledger_rows import StoredRows
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound, TierfsError
 from tierfs.base.words.names import printable

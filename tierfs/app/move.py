@@ -12,7 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tierfs.app.setup import place_change
@@ -22,6 +22,7 @@ from tierfs.app.setup.supported import require_settings
 from tierfs.app.store import Store
 from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound

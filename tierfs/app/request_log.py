@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import shared_json
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.metrics import MetricName

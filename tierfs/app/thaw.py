@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from tierfs.app.store import Store
 from tierfs.app.unrestored import Restoring, state_of
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system import deadlines

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
 from tierfs.base.words.errors import Archived, NotFound
 from tierfs.base.words.names import printable

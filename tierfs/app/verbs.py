@@ -6,11 +6,11 @@ The verbs that need the holder are the table in holder/verbs.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.options.policy import OFF
 from tierfs.base.options.precedence import Policies

@@ -8,12 +8,12 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from mmap import PAGESIZE
 
 import trio
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ROOT_DIRECTORY, ROOT_INODE, EntryKind, SegmentStatus, Tier
 from tierfs.engine.metadata import records_pb2 as pb
 

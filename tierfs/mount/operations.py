@@ -10,12 +10,12 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyfuse3
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import MountSettings
 from tierfs.base.system.metrics import Count, MetricSink
 from tierfs.base.words.errors import Fenced, NotFound

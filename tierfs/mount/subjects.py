@@ -6,9 +6,9 @@ Of a read pyfuse3 does not tell who asked: it is the process that opened the fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import processes
 from tierfs.base.words import names
 from tierfs.base.words.errors import NotFound

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.precedence import Effective
 from tierfs.base.words.types import ReadPriority, Tier
 from tierfs.engine.metadata import directories

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs import __version__
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.base.words.names import printable
 from tierfs.engine.metadata import tables

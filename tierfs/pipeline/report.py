@@ -6,9 +6,9 @@ Part of the composition root. Nothing is asked of the cold tier, so that a repor
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.policy import Policy, value_of
 from tierfs.base.options.policy import format as format_value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.reading.reader import StoreReader
 
 # Name of the control file.

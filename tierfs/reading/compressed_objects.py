@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import GridBuilder, crc32c, twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

@@ -13,10 +13,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ChunkState, SegmentId, Tier

@@ -16,8 +16,9 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words.errors import Conflict, PermissionDenied, TierfsError
 from tierfs.base.words.names import printable

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import os_errors, osio
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.system.os_errors import map_os_errors

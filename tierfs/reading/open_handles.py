@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass, field
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.words.types import Opener, SegmentId, Tier
 from tierfs.reading.handle import ReadHandle

@@ -7,8 +7,8 @@ ended belongs to a session of the pack, as reads of one large file do to one of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ObjectId
 from tierfs.engine.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.span import Span

@@ -6,11 +6,11 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import itemgetter
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError, Unavailable
 from tierfs.base.words.types import ByteRange
 from tierfs.reading.view import SegmentView

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata.ledger_records import EntryRun
 from tierfs.reading.scratch import Scratch

@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
 from tierfs.engine.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
 

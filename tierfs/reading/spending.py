@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import pwd
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ReadSettings
 from tierfs.base.system import shared_json
 from tierfs.base.system.clock import Clock

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import processes
 from tierfs.base.words.errors import NotFound
 from tierfs.engine.chunkstore.link import LinkFigures

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ChunkState, LocationId

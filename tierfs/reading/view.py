@@ -12,9 +12,9 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, TierfsError
 from tierfs.base.words.types import ByteRange, ChunkState, SegmentId, Tier

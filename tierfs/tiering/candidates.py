@@ -7,12 +7,13 @@ with a transaction read the records that planning works on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Self
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, policies

@@ -8,10 +8,10 @@ as at its beginning, in steps, so that a mount's readers run in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import SegmentId
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata import tables

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from tierfs.base.bytes.checksum import Buffer, Stretch
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import MIB, ByteRange, PayloadEncoding, SegmentId
 from tierfs.engine.chunkstore.protocol import ObjectPiece
 from tierfs.engine.metadata.layout import PlacedChunk

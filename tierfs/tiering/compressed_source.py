@@ -10,10 +10,10 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from tierfs.base.bytes.checksum import Buffer, Stretch, joined
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import Unavailable

@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.base.bytes.byte_times import ByteTimes
 from tierfs.base.bytes.checksum import GridBuilder, Stretch, joined, twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.errors import Unavailable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, Compression, ObjectId, Tier

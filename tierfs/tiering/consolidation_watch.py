@@ -8,9 +8,9 @@ looks at everything once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import LocationId, SegmentId, Tier

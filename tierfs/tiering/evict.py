@@ -14,9 +14,10 @@ processes wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names
 from tierfs.base.words.errors import Fenced, StorageFull, TierfsError, Unavailable

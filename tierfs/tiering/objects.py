@@ -18,9 +18,10 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Conflict, DataLoss, TierfsError
 from tierfs.base.words.names import printable

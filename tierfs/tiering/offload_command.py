@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Attempts, Pool, caught
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import OffloadSettings

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import MAX_PACK_ENTRIES, SegmentId
 from tierfs.tiering.ordered import Ordered
 from tierfs.tiering.policy import PendingObject

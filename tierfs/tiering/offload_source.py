@@ -13,9 +13,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import DataLoss, NotFound, TierfsError, Unavailable

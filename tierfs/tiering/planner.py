@@ -8,9 +8,9 @@ an action twice is harmless.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import SegmentId
 from tierfs.tiering.offload_queue import OffloadQueue
 from tierfs.tiering.ordered import Ordered

@@ -5,8 +5,7 @@ Pressure is the fill of the local disk against its watermarks, and against the f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.types import MIB, DirectoryId, ReadPriority, SegmentId

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied

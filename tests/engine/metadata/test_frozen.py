@@ -1,4 +1,4 @@
-"""Frozen dataclasses that compile nothing at import behave as the standard ones."""
+"""Dataclasses that compile nothing at import behave as the standard ones."""
 
 from __future__ import annotations
 
@@ -49,6 +49,30 @@ class Other:
     name: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A record with an order."""
+
+    row: int
+    note: str = dataclasses.field(default="", compare=False)
+    column: int = 0
+
+
+@dataclass(slots=True)
+class Count:
+    """A record that changes."""
+
+    of: str
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """Only itself is equal to it."""
+
+    number: int = 0
+
+
 def test_values_come_by_place_name_and_default() -> None:
     assert dataclasses.astuple(Point(1)) == (1, 2, [], "h", 2)
     assert dataclasses.astuple(Point(1, 5, [3], hidden="z")) == (1, 5, [3], "z", 2)
@@ -82,8 +106,31 @@ def test_nothing_of_a_record_changes() -> None:
     assert dataclasses.replace(point, y=7) == Point(1, 7)
 
 
+def test_records_with_an_order_are_sorted_by_compared_fields() -> None:
+    assert sorted([Place(2), Place(1, "b", 1), Place(1, "c")]) == [Place(1), Place(1, "", 1), Place(2)]
+    assert Place(1) <= Place(1, "other")
+    assert not Place(1) < Place(1, "other")
+    assert Place(2) > Place(1)
+    assert Place(2) >= Place(1)
+    with pytest.raises(TypeError, match="not supported between"):
+        Place(1) < (2,)  # type: ignore[operator]  # noqa: B015
+
+
+def test_records_that_change_are_equal_by_what_they_hold_and_have_no_hash() -> None:
+    count = Count("a")
+    count.number += 1
+    assert count == Count("a", 1)
+    assert count != Count("a")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(count)
+    holder = Holder()
+    assert holder != Holder()
+    assert {holder: 1}[holder] == 1
+
+
 def test_records_travel_between_processes() -> None:
     point = Point(1, path=[1])
+    assert copy.copy(Count("a", 2)) == Count("a", 2)
     for same in (pickle.loads(pickle.dumps(point)), copy.copy(point), copy.deepcopy(point)):
         assert dataclasses.astuple(same) == dataclasses.astuple(point)
 

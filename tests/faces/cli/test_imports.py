@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tierfs as tierfs_package
 from tests.commands import tierfs
 from tierfs.faces.cli.command_table import SECTIONS
 
@@ -66,6 +68,15 @@ def test_a_python_program_imports_what_it_uses(store: Path, program: str, heavy:
     found = imported(program, store)
     assert [name for name in heavy if name in found] == []
     assert len([name for name in found if name.partition(".")[0] == "tierfs"]) < most
+
+
+def test_no_record_compiles_its_methods_when_it_is_imported() -> None:
+    root = Path(tierfs_package.__file__).parent
+    standard = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    found = {str(path.relative_to(root)) for path in root.rglob("*.py") if standard.search(path.read_text())}
+    # The decorator itself, and classes without slots.
+    own = {"base/bytes/frozen.py"}
+    assert found - own == {"faces/cli/session.py", "upkeep/holder/local_work.py", "upkeep/holder/work.py"}
 
 
 def test_default_settings_need_no_pydantic(store: Path) -> None:

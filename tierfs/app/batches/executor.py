@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tierfs.app.batches.upload import SegmentUpload, UploadPlan
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.words import names
 from tierfs.engine.chunkstore.place import Place

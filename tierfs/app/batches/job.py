@@ -10,12 +10,13 @@ Spark runs `begin`, `commit` and `abort` in separate processes, so only the job'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.app.batches import commit as batch_commit
 from tierfs.app.batches.commit import GivenUp, require_job
 from tierfs.app.batches.manifest import put_manifest
 from tierfs.app.batches.upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import Policy
 from tierfs.base.options.precedence import SetBy
 from tierfs.base.words import object_names

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
 from tierfs.app.found_objects import FoundObject, LeftOver, checked_path, compressed_bytes, storage_class
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.object_names import attempt_of, is_about_job, is_manifest
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

@@ -11,10 +11,10 @@ import base64
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from types import TracebackType
 
 from tierfs.base.bytes.checksum import Buffer, Stretch, grid_of
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Closed, DataLoss, InvalidRequest, TierfsError

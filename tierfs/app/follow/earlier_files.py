@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tierfs.app.follow import rotations
+from tierfs.base.bytes.frozen import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import logging
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.app.follow import beginnings, sources
 from tierfs.app.follow.earlier_files import EarlierFiles
@@ -24,6 +24,7 @@ from tierfs.app.follow.summary import FollowSummary
 from tierfs.app.follow.target import FollowTarget, LogAppend, LogPlace, TargetUnavailable
 from tierfs.app.follow.tree import WatchedTree
 from tierfs.app.room import Tells
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import FEW_FILES, FEW_FILES_REMEDY, Meaning, meanings, ours
 from tierfs.base.words import names

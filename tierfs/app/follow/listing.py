@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tierfs.app.browse import Page, page_of
 from tierfs.app.follow import files, messages
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import SystemClock
 from tierfs.base.system.mounts import asked
 from tierfs.base.words import names

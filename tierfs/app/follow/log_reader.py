@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from tierfs.app.follow import files, rotations
@@ -14,6 +14,7 @@ from tierfs.app.follow.files import OpenFile, Unreadable
 from tierfs.app.follow.plan import FileComparison, Match, Plan, PlannedRead, SeenFile, late, plan
 from tierfs.app.unpacking import is_compressed
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
 from tierfs.app.follow.sources import LogSource
 from tierfs.app.follow.target import LogAppend, LogPlace
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB

@@ -7,9 +7,10 @@ inode or, after a copy or a compression, by its bytes. Newer files follow in ord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.metadata import followed
 from tierfs.engine.metadata.followed_range import MAX_PROOF_BYTES, FollowedRange
 

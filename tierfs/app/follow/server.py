@@ -7,12 +7,12 @@ import socket
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import addresses, osio
 from tierfs.base.words import errors
 from tierfs.base.words.errors import InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable

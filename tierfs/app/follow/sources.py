@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tierfs.app.follow import rotations
 from tierfs.app.follow.tree import WatchedTree
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.engine.segments.copied_directories import name_of_copy

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import TierfsError
 
 

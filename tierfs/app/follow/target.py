@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from tierfs.app.follow.sources import Log, LogSource
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, TierfsError, Unavailable

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+
+from tierfs.base.bytes.frozen import dataclass, field
 
 # A directory that changed so recently may change again within the same tick of its clock: it is listed again. Network
 # filesystems have ticks of a second, and some of two.

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tierfs.app.found_objects import FoundObject
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange
 
 

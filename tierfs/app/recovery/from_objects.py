@@ -12,7 +12,7 @@ import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
 from tierfs.app.unrestored import Unrestored
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths

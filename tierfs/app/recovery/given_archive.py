@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import NullMetrics
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotDirectory, NotFound, WrongColdTier

@@ -12,7 +12,7 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ from tierfs.app.batches.recovery import FoundVersions, batch_objects
 from tierfs.app.found_objects import FoundObject, LeftOver, Storages, in_archive
 from tierfs.app.recovery.described_object import parsed, parsed_pack
 from tierfs.app.unrestored import Unrestored
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import DataLoss, NotFound, WrongColdTier

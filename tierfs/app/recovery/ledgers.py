@@ -8,12 +8,13 @@ the same place are not touched, and listed: `tierfs adopt --as pulsar` reads the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 from tierfs.app.found_objects import LeftOver
 from tierfs.base.bytes.checksum import twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words import names, units

@@ -8,10 +8,11 @@ of which nothing is missing stays as it is: in most stores nearly all of them ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 
 from tierfs.base.bytes import ranges, recoveries
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words import names
 from tierfs.base.words.types import (
     ROOT_DIRECTORY,

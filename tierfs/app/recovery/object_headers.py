@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words import names, object_names
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

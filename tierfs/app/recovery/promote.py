@@ -14,11 +14,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
 
 from tierfs.app.recovery.loss import SegmentLoss
 from tierfs.app.recovery.recover import owned, reached, require_not_left, settle
 from tierfs.app.recovery.replica_rows import become_owner, keep_entries
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, doing, unseen
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage

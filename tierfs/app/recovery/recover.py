@@ -11,7 +11,7 @@ import logging
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tierfs.app.recovery.records_file import RecordsFile
 from tierfs.app.recovery.takeover import SupersededError, Takeover
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options.config import Settings
 from tierfs.base.system.clock import Clock, SystemClock

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.recovery import given_archive
@@ -18,6 +17,7 @@ from tierfs.app.recovery.from_journal import Rebuilder, meter_of
 from tierfs.app.recovery.replica_rows import become_replica, clamp_to_cold, replace_rows
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import NullMetrics

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import closing
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import AlreadyExists, NotFound, Unavailable
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, ChunkStorage

@@ -10,12 +10,12 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from tierfs.app.found_objects import FoundObject, LeftOver, Storages
 from tierfs.app.recovery.cover import ObjectCover, choose
 from tierfs.base.bytes.checksum import grid_of, proved_sums, twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import DataLoss, NotFound

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from tierfs.app.setup import place_change
 from tierfs.app.setup.create import holds_a_store
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import units
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.names import printable

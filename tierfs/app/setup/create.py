@@ -9,11 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.setup.nesting import refuse_nested
 from tierfs.app.setup.store_directory import create_files, new_directory, write_settings
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options import contradictions
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.store_paths import StorePaths

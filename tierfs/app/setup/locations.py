@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.metrics import MetricSink
 from tierfs.base.words.errors import NotDirectory, NotFound, Unavailable

@@ -10,10 +10,11 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.app.setup.create import claim, claimable
 from tierfs.app.setup.supported import require_settings
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths

@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose methods are not compiled at import.
+"""Dataclasses, most of them frozen, whose methods are not compiled at import.
 
 The standard decorator writes six methods of a frozen class as text and compiles each of them, wherever its module is
 imported: 0.9 ms a class (measured, Python 3.11), 65 of the 230 ms of `tierfs ls`, which imports 74 classes and makes
@@ -8,6 +8,7 @@ instances of 20. Here `__init__` is compiled when the first instance is made, an
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from dataclasses import field
 from operator import attrgetter
@@ -18,30 +19,51 @@ __all__ = ["dataclass", "field"]
 T = TypeVar("T")
 
 
-def frozen_dataclass(*, frozen: bool, slots: bool, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """Return a decorator that does what the standard one does; `frozen` and `slots` are true, for readers and mypy."""
-    assert frozen
+def lazy_dataclass(
+    *, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True, order: bool = False
+) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that does what the standard one does; `slots` is true, for readers and mypy."""
     assert slots
 
     def decorate(cls: type[T]) -> type[T]:
         # Not frozen: that alone would compile two methods.
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
-        compared = [item.name for item in dataclasses.fields(made) if item.compare]
-        key = attrgetter(*compared) if compared else lambda _: ()
 
         def init(self: Any, *values: Any, **named: Any) -> None:
-            made.__init__ = _init(made)
+            compile_init(made)
             made.__init__(self, *values, **named)
 
-        def equal(self: Any, other: Any) -> bool:
-            return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
-
-        made.__init__, made.__eq__, made.__hash__ = init, equal, lambda self: hash(key(self))
-        made.__repr__, made.__setattr__, made.__delattr__ = _repr, _refuse, _refuse
+        made.__init__, made.__repr__ = init, _repr
         made.__getstate__, made.__setstate__ = _state, _set_state  # pickle and copy set attributes
+        if eq:
+            _compare(made, hashed=frozen, ordered=order)
+        if frozen:
+            made.__setattr__, made.__delattr__ = _refuse, _refuse
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def compile_init(cls: type[Any]) -> None:
+    """Compile `__init__` now, which the first instance would do: a process that forks does it once for its children."""
+    cls.__init__ = _init(cls)
+
+
+def _compare(made: Any, *, hashed: bool, ordered: bool) -> None:
+    """Let instances of one class be equal by their fields."""
+    compared = [item.name for item in dataclasses.fields(made) if item.compare]
+    key = attrgetter(*compared) if compared else lambda _: ()
+
+    def by(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+        return lambda self, other: (
+            compare(key(self), key(other)) if other.__class__ is self.__class__ else NotImplemented
+        )
+
+    made.__eq__ = by(operator.eq)
+    made.__hash__ = (lambda self: hash(key(self))) if hashed else None
+    if ordered:
+        made.__lt__, made.__le__ = by(operator.lt), by(operator.le)
+        made.__gt__, made.__ge__ = by(operator.gt), by(operator.ge)
 
 
 def _init(cls: type[Any]) -> Callable[..., None]:
@@ -92,4 +114,4 @@ def _set_state(self: Any, state: list[Any]) -> None:
 if TYPE_CHECKING:
     from dataclasses import dataclass  # mypy knows it, its options, and `replace` of its classes
 else:
-    dataclass = frozen_dataclass
+    dataclass = lazy_dataclass

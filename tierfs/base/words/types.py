@@ -5,9 +5,10 @@ Every range is half-open and in bytes; every time is an integer of milliseconds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
+
+from tierfs.base.bytes.frozen import dataclass
 
 SegmentId = NewType("SegmentId", int)
 DirectoryId = NewType("DirectoryId", int)

@@ -14,9 +14,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import deadlines
 from tierfs.base.words.errors import (
     Closed,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import (
     AlreadyExists,
     DataLoss,

@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.system import deadlines, forks
 from tierfs.base.words.errors import TierfsError, Unavailable, WrongColdTier
 from tierfs.engine.metadata.records import StoreRecord

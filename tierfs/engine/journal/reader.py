@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.names import printable

@@ -8,11 +8,11 @@ reader loop, and a length is believed only while the block has that many bytes l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.engine.ledger.blocks import (
     FIXED_BYTES,

@@ -11,10 +11,10 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MAX_LEDGER_BLOCK_BYTES

@@ -16,9 +16,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB
 from tierfs.engine.ledger.compression import MessageCompression, decompress_stream

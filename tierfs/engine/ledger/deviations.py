@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from tierfs.base.bytes.frozen import dataclass, field
 
 # Messages kept per object, a guess: an object can deviate in each of its millions of entries.
 MAX_MESSAGES = 100

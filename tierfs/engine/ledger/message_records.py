@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.engine.ledger.compression import MessageCompression
 from tierfs.engine.ledger.message_bytes import payload_as_json
 

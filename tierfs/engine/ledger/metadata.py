@@ -8,13 +8,13 @@ a rewrite.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Self, TypeAlias
 from uuid import UUID
 
 from google.protobuf.message import DecodeError, Message
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger import ledger_pb2 as pb

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import ByteRange
 from tierfs.engine.ledger.block_reader import BlockEntryBatch, BlockRange, check_padding

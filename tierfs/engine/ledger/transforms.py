@@ -8,9 +8,9 @@ bytes that tierfs holds and serves are never transformed: only what it writes fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.ledger import unbatch

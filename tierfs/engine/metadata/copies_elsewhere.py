@@ -8,9 +8,9 @@ store has none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from uuid import UUID
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import Conflict
 from tierfs.engine.metadata import directories, entries
 from tierfs.engine.metadata.holder_records import FailureRecord

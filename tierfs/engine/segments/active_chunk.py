@@ -10,9 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from tierfs.base.bytes.checksum import GridBuilder
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.system.os_errors import ours
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, TierfsError

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.system.osio import write_all
 from tierfs.base.words.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable

@@ -12,11 +12,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs.app.store import Store
 from tierfs.base.bytes.checksum import Buffer, crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import names
 from tierfs.base.words.errors import Closed, Conflict, NotFound, TierfsError, unexpected

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.faces.admin.verb_runs import VerbRun, VerbRuns
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.upkeep.holder import perform, verbs

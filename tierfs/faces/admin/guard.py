@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
 from tierfs.faces.admin.dashboard.paths import Access, access_of, login
 from tierfs.faces.admin.dashboard.sessions import LoginSessions

@@ -6,10 +6,10 @@ The seam for clients of Pulsar: `begin` with a position is its `topics offload`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.engine.segments.positions import Position
 from tierfs.faces.admin.verb_runs import VerbRun, VerbRuns
 from tierfs.tiering import extra_metadata

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import unexpected
 from tierfs.base.words.names import printable
 from tierfs.faces.admin import openapi

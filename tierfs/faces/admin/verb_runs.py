@@ -6,11 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Progress
 from tierfs.base.words import names
 from tierfs.base.words.errors import Conflict, TierfsError, no_cold_tier, unexpected

@@ -9,11 +9,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.setup.typed import is_mount_of, store_of
 from tierfs.app.store import Store, open_store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.system.places import Mount, MountedPlace
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.faces.doctor.findings import DoctorFinding
 
 _CHECKS = "tierfs.pipeline.doctor"

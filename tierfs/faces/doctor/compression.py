@@ -9,10 +9,10 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import Policy
 from tierfs.base.words.stored_size import NOTHING_STORED, StoredSize
 from tierfs.base.words.types import MIB, ByteRange

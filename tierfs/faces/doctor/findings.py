@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import MIB
 

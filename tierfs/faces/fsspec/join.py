@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 # Two ranges closer than a block share one that is fetched and checked anyway.

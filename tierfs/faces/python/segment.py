@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import threading
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from tierfs.app.open_segment import BUFFER_BYTES, RawSegment, SegmentHandle
 from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
 from tierfs.base.bytes.checksum import Buffer
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import Closed, InvalidRequest
 from tierfs.base.words.types import Ack, ByteRange, Compression, EntryKind, ReadPriority, SegmentKind, Tier

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB, ByteRange

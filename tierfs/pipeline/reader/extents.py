@@ -10,11 +10,11 @@ import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system import forks
 from tierfs.base.system.clock import SystemClock

@@ -7,11 +7,12 @@ per Fetcher, which belongs to one task. A buffer is reused once the next bytes a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import (
     Archived,

@@ -7,13 +7,13 @@ a third.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.pipeline.reader.line_format import Separator
 

@@ -5,9 +5,9 @@ Lines end at LF, CRLF and CR as in Spark's text reader, or at one separator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.pipeline.reader.planning import Reach

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import MIB, ByteRange, ReadPriority
 from tierfs.pipeline.reader.extents import Extent, Flat, clip, from_flat, with_blocks
 from tierfs.pipeline.reader.fetching import ScannedLedger, ScanSource

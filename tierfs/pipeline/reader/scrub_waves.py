@@ -7,9 +7,10 @@ previous one is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.frames.frame_map import FrameMap

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, Tier

@@ -11,10 +11,11 @@ Bytes appended later are not read, however often the scan runs; so retries and l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.options.precedence import Effective
 from tierfs.base.words import names

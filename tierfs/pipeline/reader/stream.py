@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, ReadPriority

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange
 from tierfs.pipeline.reader.stream_plan import Cutter, ListedSegment, StreamOffset, passed, read_before
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.pipeline.reader.stream_plan import Cutter, ListedSegment, StreamOffset, read_before, unfinished
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from tierfs.base.bytes import recoveries
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.joins import Join
 from tierfs.base.words import names
 from tierfs.base.words.names import printable

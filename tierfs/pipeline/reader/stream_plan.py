@@ -10,10 +10,11 @@ bytes are lost: a segment was deleted, cut, recovered shorter or unsealed meanwh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tierfs.base.bytes import ranges, recoveries
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.joins import Join
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import ceil
 from typing import NamedTuple
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.pipeline.reader.stream_plan import Cutter, ListedSegment, StreamOffset, StreamStep, cut_around, unfinished
 
 # A segment written for so long has the times of its records; a shorter one may have been loaded at once (a guess).

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import units

@@ -7,11 +7,11 @@ Those of the segment's record are made only if a schema names them: `segment_len
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql.types import DataType, StructField, StructType, TimestampType
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import Tier

@@ -9,11 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.words.errors import Unavailable
 from tierfs.engine.metadata.records import LocationRecord

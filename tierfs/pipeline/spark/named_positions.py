@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest
 from tierfs.base.words.names import printable

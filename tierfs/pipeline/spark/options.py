@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from tierfs.app.sources import split_url
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.pipeline.reader.extents import PlaceConnections, ScannedStore
 from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource
 from tierfs.pipeline.reader.planning import Partition

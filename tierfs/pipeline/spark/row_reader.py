@@ -6,7 +6,6 @@ Batches have only the requested columns of their type of row. Rows of type `segm
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import MIB
 from tierfs.pipeline.reader.block_batches import Block, read_blocks
 from tierfs.pipeline.reader.fetching import ScanFetcher, ScanSource

@@ -6,7 +6,6 @@ it needs no Arrow, whose import takes longer than a plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from enum import StrEnum
 
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.pipeline.reader.line_format import LineFormat
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import join, printable, split
 from tierfs.pipeline.spark.row_types import RowType

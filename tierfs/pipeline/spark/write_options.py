@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tierfs.app.batches.executor import Acknowledge
 from tierfs.app.sources import split_url
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable

@@ -8,7 +8,6 @@ driver gets a list of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark import TaskContext
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from tierfs.app.batches.executor import TaskUpload, WriteJob
 from tierfs.app.batches.upload import SegmentUpload
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB

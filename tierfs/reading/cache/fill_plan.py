@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.options.precedence import Effective
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, ReadPriority, SegmentId, Tier
 from tierfs.engine.metadata import directories

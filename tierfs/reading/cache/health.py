@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import MetricName, MetricSink
 from tierfs.base.system.os_errors import NO_ROOM
 

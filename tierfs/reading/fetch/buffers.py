@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import mmap
 from collections import defaultdict
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB
 
 SMALLEST_BYTES = CRC_BLOCK_BYTES

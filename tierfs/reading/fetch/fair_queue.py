@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.types import Payer
 
 T = TypeVar("T")

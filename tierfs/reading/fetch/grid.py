@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from tierfs.base.bytes.checksum import block_crcs, crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange
 from tierfs.engine.metadata.checksums import pack
 from tierfs.engine.metadata.records import ChecksumRun

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Pool, caught
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import (

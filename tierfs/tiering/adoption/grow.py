@@ -12,11 +12,12 @@ An object's id names one content for ever, in the journal too: a longer object g
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import Stretch, joined
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import AlreadyExists, Conflict
 from tierfs.base.words.names import printable

@@ -7,8 +7,9 @@ index says how many entries there are. Such a ledger is adopted open, and grows 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import EntryKind, SegmentId, SegmentKind, Tier
 from tierfs.engine.metadata import chains, directories, entries, policies, tables

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from operator import eq
 
 from tierfs.base.bytes.checksum import Stretch, joined
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import Conflict
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, SegmentKind, Tier

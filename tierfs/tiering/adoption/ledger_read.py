@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tierfs.base.bytes.checksum import Buffer, GridBuilder
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, PayloadEncoding

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from tierfs.base.bytes.checksum import twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, NotFound
 from tierfs.base.words.types import LocationId, PayloadEncoding, SegmentId, Tier

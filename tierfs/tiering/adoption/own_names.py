@@ -6,8 +6,8 @@ Our garbage collection would delete them, and an adoption promises that foreign 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.engine.chunkstore.validate import MARK_NAME
 from tierfs.engine.metadata import archive_place, policies

@@ -7,12 +7,13 @@ are decimal, bounded and ASCII (`offset`). `plan_objects` makes a segment of eve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest, NotDirectory, TierfsError
 from tierfs.base.words.names import printable

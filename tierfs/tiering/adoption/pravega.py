@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import ChunkStorage, StoredObject

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import Stretch, cut_at_lines, joined
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import AlreadyExists
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange

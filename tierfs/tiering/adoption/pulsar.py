@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.words.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
 from tierfs.base.words.names import LedgerKey, printable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tierfs.base.bytes.checksum import combine, grid_of
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import Conflict, DataLoss
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB

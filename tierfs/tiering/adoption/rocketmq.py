@@ -15,9 +15,9 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import StoredObject

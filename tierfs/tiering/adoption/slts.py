@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.engine.chunkstore.protocol import StoredObject

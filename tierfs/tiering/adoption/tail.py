@@ -8,8 +8,9 @@ changes, so the bytes of a last object wait for the next object, or until they h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.chunkstore.protocol import StoredObject
 from tierfs.tiering.adoption.plan import SegmentPlan, extent_of
 

@@ -8,8 +8,9 @@ Its bytes cannot be read, and only a person knows whether that is right, so noth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import SegmentKind, Tier

@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.base.words.names import printable

@@ -17,10 +17,11 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import proved_sums
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.options import contradictions
 from tierfs.base.words import names

@@ -10,8 +10,8 @@ checksums stay as the store has them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.recoveries import last
 from tierfs.base.words import names
 from tierfs.base.words.errors import DataLoss, InvalidRequest

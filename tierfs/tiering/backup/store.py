@@ -12,12 +12,13 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import names, object_names

@@ -7,10 +7,11 @@ an operator can tell which of the two is right; where a server can, it does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import NO_READING
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import ObjectRecord, Record

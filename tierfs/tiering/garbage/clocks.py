@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import LONGEST_REST_S, NO_READING, TOLERANCE_S, Clock, ClockReading
 from tierfs.base.words.errors import TierfsError, Unavailable
 from tierfs.engine.metadata.store import MetadataStore

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, takewhile
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import object_names

@@ -10,9 +10,9 @@ read afterwards, as for orphans.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.object_names import is_about_job

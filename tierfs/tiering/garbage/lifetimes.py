@@ -7,8 +7,8 @@ The function reads no clock and no database; the runs of a member are consumed o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import LIFETIME_KEYS, OFF, Policy, format
 from tierfs.base.options.precedence import Policies
 from tierfs.base.words.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier

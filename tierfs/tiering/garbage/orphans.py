@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, doing, unseen
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import Archived, DataLoss, NotFound, TierfsError

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names

@@ -12,9 +12,9 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import TierfsError

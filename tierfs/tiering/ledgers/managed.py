@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import uuid4
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from tierfs.base.bytes.checksum import Buffer, crc32c, twice
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.names import printable

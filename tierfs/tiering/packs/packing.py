@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from tierfs.base.bytes.byte_times import TimedBytes
 from tierfs.base.bytes.checksum import Stretch, joined
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Allowance
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names

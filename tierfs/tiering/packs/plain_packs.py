@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Attempts
 from tierfs.base.bytes.progress import Meter, OnProgress, doing
 from tierfs.base.options.config import OffloadSettings

@@ -14,11 +14,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import islice
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import Buffer, crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import OffloadSettings
 from tierfs.base.options.policy import Policy
 from tierfs.base.words import names

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ChunkState, Tier
 from tierfs.upkeep.check.findings import Kind, Mend, Severity
 from tierfs.upkeep.check.object_table import ObjectTable

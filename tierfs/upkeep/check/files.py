@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.names import printable

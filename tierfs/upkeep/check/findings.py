@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.types import ByteRange, Tier
 
 # Remedy for metadata that only another copy can restore.

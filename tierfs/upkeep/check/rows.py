@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.policy import check_stored
 from tierfs.base.words import object_names
 from tierfs.base.words.errors import DataLoss, InvalidRequest

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import ROOT_DIRECTORY, ByteRange, EntryKind, SegmentStatus, Tier

@@ -7,8 +7,8 @@ their size; `ledger verify` also reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import LocationId, SegmentId

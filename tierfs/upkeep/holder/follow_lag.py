@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.mounts import asked
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import followed

@@ -6,9 +6,9 @@ A fenced store lists them, so that nothing acknowledged is lost unseen (design Â
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words import names
 from tierfs.base.words.types import ByteRange, ChunkState, Tier
 from tierfs.engine.metadata import chains, directories

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tierfs
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.metrics import MetricName, Sampled
 from tierfs.base.system.mounts import state_of
 from tierfs.engine.chunkstore.local_files import ChunkFiles

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio, shared_json
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.store_paths import StorePaths

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import ClockReading
 from tierfs.base.system.store_paths import StorePaths
 from tierfs.base.words.errors import TierfsError

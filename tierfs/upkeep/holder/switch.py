@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.parallel import Pool
 from tierfs.base.bytes.progress import Meter, OnProgress
 from tierfs.base.words.errors import Conflict, TierfsError

@@ -11,13 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Protocol, TypeVar
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import Fenced, TierfsError
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.objects import ChunksMoved

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import ChunkState, Compression, LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.metadata import chains, directories

@@ -7,9 +7,9 @@ of results are written to request rows, which a holder of another version reads:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress
 from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.segments.positions import Position

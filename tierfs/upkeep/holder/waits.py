@@ -7,11 +7,11 @@ itself, so that commands that only look start fast.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options import policy
 from tierfs.base.options.precedence import Policies
 from tierfs.base.words import names

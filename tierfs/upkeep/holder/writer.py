@@ -6,11 +6,11 @@ Its work is a list of tasks, which tasks.py repeats. Decisions are the planner's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.parallel import Attempts, Pool
 from tierfs.base.options.config import BackgroundSettings
 from tierfs.base.words.errors import Fenced, QuotaReached, TierfsError

@@ -11,10 +11,10 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import trio
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.chunkstore.http.connections import IdleConnections, prepare, wake_up_for
 from tierfs.engine.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet, origin_of
 from tierfs.engine.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from tierfs.app.segment_map import Mark
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.engine.chunkstore.local_files import DiskBytes
 from tierfs.tiering.policy import DiskView
 from tierfs.upkeep.holder.status import StoreStatus

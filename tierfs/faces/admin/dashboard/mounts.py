@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.health import StoreHealth
 from tierfs.app.mount_activity import Frame, frame
 from tierfs.app.mount_stats import Stats, read_stats
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock
 from tierfs.base.system.mounts import MountState, asked
 from tierfs.base.words.errors import TierfsError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 from http.cookies import SimpleCookie
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system.clock import Clock
 from tierfs.base.words import units
 

@@ -7,11 +7,11 @@ that means nothing here is refused, unless it has the value with which Pulsar's 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from tierfs.app.setup import theirs
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options import policy
 from tierfs.base.options.policy import OFF, Value
 from tierfs.base.words.errors import InvalidRequest

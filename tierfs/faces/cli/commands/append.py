@@ -8,7 +8,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 
 import click
@@ -16,6 +16,7 @@ import click
 from tierfs.app.inputs import STDIN, STDIN_FD, InputBlock, InputSource, blocks
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.system import deadlines, guards
 from tierfs.base.system.deadlines import Deadline

@@ -7,12 +7,12 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import service_manager
 from tierfs.base.words.errors import TierfsError, Unavailable
 from tierfs.base.words.names import printable

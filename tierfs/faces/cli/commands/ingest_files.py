@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from tierfs.app.compare import compare
 from tierfs.app.inputs import BLOCK_BYTES, InputBlock, InputSource, blocks
 from tierfs.app.room import Room
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words.errors import Conflict, StorageFull
 from tierfs.base.words.names import as_word, printable

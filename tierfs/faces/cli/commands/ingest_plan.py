@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tierfs.app.unpacking import COMPRESSED, plain_name
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words import names
 from tierfs.base.words.errors import InvalidRequest, NotFound, TierfsError

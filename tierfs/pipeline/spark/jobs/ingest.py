@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tierfs.app.batches.executor import Acknowledge, WriteJob
 from tierfs.app.batches.job import Written
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words import names

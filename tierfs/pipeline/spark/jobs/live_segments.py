@@ -6,7 +6,6 @@ A segment in the trash has its bytes until it is deleted for good. One that was 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import SegmentKind, SegmentStatus
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.engine.metadata.tables import SEGMENTS

@@ -6,13 +6,13 @@ A repeated run does the rest: a ledger that has its rows is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import Conflict, DataLoss, NotFound
 from tierfs.engine.metadata import directories, entries

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 

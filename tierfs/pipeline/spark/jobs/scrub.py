@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import Archived, NotFound, Unavailable
 from tierfs.base.words.names import printable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from time import monotonic
 from typing import Self
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tierfs.app.store import Store
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable

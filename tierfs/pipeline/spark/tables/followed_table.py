@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark.sql.types import StructType
 
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import Conflict, InvalidRequest
 from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.pipeline.spark.tables.partition_fields import PartitionField, parse_fields

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from tierfs.base.bytes.frozen import dataclass
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS_US = 1000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 

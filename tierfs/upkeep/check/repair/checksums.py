@@ -8,10 +8,10 @@ the places of its frames are read from its own seek table, which the same CRC32C
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import proved_sums
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.protocol import ChunkStorage

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tierfs.base.bytes import ranges
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.words.errors import NotFound
 from tierfs.base.words.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles

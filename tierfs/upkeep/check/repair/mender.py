@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import TierfsError
 from tierfs.base.words.types import LocationId, ObjectId, SegmentId, Tier
 from tierfs.engine.chunkstore.local_files import ChunkFiles

@@ -8,8 +8,8 @@ which is no pack, have an object each then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange, ChunkState, LocationId, SegmentId, Tier
 from tierfs.engine.metadata import directories, tables
 from tierfs.engine.metadata.records import ObjectRecord

@@ -10,11 +10,11 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import crc32c
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import osio
 from tierfs.base.system.os_errors import map_os_errors
 from tierfs.base.words.errors import Archived, DataLoss, NotFound, Unavailable

@@ -7,9 +7,9 @@ alive and opening a segment of a million chunks loads only the ones read next.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.errors import DataLoss
 from tierfs.base.words.types import CRC_BLOCK_BYTES, MIB, ByteRange, SegmentId, Tier
 from tierfs.engine.metadata import chains, checksums, directories, frame_rows

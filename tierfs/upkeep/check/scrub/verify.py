@@ -8,10 +8,11 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tierfs.base.bytes import ranges
 from tierfs.base.bytes.checksum import combine
+from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.bytes.progress import Meter
 from tierfs.base.words import units
 from tierfs.base.words.errors import DataLoss, Unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -16,6 +16,7 @@ from tierfs.app.inputs import STDIN
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
 from tierfs.app.verbs import open_managed_ledger
+from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.system import guards
 from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError
