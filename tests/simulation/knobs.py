@@ -160,6 +160,8 @@ def _derived(block_bytes: int, run_blocks: int, step_frames: int) -> dict[str, i
         "RUN_BYTES": run_blocks * block_bytes,
         "SLOT_BYTES": block_bytes,
         "FRAME_BYTES": block_bytes,
+        "SMALLEST_BYTES": block_bytes,
+        "_PREPARED_BYTES": 2 * block_bytes,
         "tiering.compressed_source._STEP_BYTES": step_frames * block_bytes,
     }
 
