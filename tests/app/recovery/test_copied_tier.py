@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,18 @@ from tierfs.engine.metadata import policies
 from tierfs.engine.metadata.tables import OBJECTS
 from tierfs.upkeep.check.findings import Kind, Severity
 
-DATA = {
-    "logs/large": random.Random(1).randbytes(12 * MIB + 12_345),
-    "logs/lines": b"".join(b"%08d the same words on each line\n" % number for number in range(400_000)),
-    "logs/small": random.Random(2).randbytes(300_000),
-    "logs/tiny": b"short",
-}
-
 _PART_BYTES = 5 * MIB
 """The least that S3 takes, and not what tierfs uploads."""
+
+
+@cache
+def contents() -> dict[str, bytes]:
+    return {
+        "logs/large": random.Random(1).randbytes(12 * MIB + 12_345),
+        "logs/lines": b"".join(b"%08d the same words on each line\n" % number for number in range(400_000)),
+        "logs/small": random.Random(2).randbytes(300_000),
+        "logs/tiny": b"short",
+    }
 
 
 def _tar(source: Path, target: Path) -> None:
@@ -103,7 +107,7 @@ def made(store: Path, place: Place, compressions: Sequence[str] = ("off", "off")
             with opened.metadata.write() as txn:
                 sizes = {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)}
                 policies.put(txn, ROOT_DIRECTORY, {**sizes, "compression": compression})
-            for name, data in DATA.items():
+            for name, data in contents().items():
                 half = len(data) // 2
                 append(opened, name, data[half:] if number else data[:half], seal=bool(number))
             verbs.offload(opened)
@@ -118,7 +122,7 @@ def made(store: Path, place: Place, compressions: Sequence[str] = ("off", "off")
 
 def assert_reads(store: Store) -> None:
     """Every byte is what was written."""
-    for name, data in DATA.items():
+    for name, data in contents().items():
         assert read(store, name) == data, name
 
 
@@ -143,7 +147,7 @@ def assert_drill(origin: Origin) -> None:
 def assert_recovers(path: Path, place: Place) -> None:
     """After the total loss of the host the copy is enough: from its journal, and then from names and bytes alone."""
     report = recover_store(path / "journal", place, quiet)
-    assert (report.segments, len(report.incomplete)) == (len(DATA), 0)
+    assert (report.segments, len(report.incomplete)) == (len(contents()), 0)
     with open_store(path / "journal") as store:
         assert_reads(store)
     assert_rebuilds(path, place)

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +52,23 @@ def text(seed: int, length_bytes: int) -> bytes:
     return b"".join(lines)
 
 
-# Of two rows of checksums, of a chain with a local tail, of random bytes, and of packs.
-LONG = text(1, 34 * MIB + 4321)
-BOTH = text(2, 3 * MIB)
-RANDOM = random.Random(3).randbytes(MIB).replace(b"\r", b"")  # which is no part of a line before its end
-DATA = {"long": LONG, "both": BOTH + b"tail\n", "random": RANDOM}
-DATA |= {f"small/{number:03}": text(number, 1000 + 37 * number) for number in range(SMALL)}
+TAIL = b"tail\n"
+
+
+@cache
+def texts() -> dict[str, bytes]:
+    """Of two rows of checksums, of a chain with a local tail, of random bytes, and of packs."""
+    return {
+        "long": text(1, 34 * MIB + 4321),
+        "both": text(2, 3 * MIB) + TAIL,
+        "random": random.Random(3).randbytes(MIB).replace(b"\r", b""),  # no part of a line before its end
+        **{f"small/{number:03}": text(number, 1000 + 37 * number) for number in range(SMALL)},
+    }
 
 
 @pytest.fixture(scope="module")
 def lines() -> dict[str, list[bytes]]:
-    return {name: data.removesuffix(b"\n").split(b"\n") for name, data in DATA.items()}
+    return {name: data.removesuffix(b"\n").split(b"\n") for name, data in texts().items()}
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +76,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with all of it in plain objects, of which only one has its bytes in both tiers; its appends take 1 s."""
     path = tmp_path_factory.mktemp("made") / "store"
     with store_of(path, chunk_bytes=40 * MIB, object_bytes=64 * MIB) as opened:
-        fill(opened, LONG, name="long", seal=True)
-        fill(opened, RANDOM, name="random", seal=True)
+        fill(opened, texts()["long"], name="long", seal=True)
+        fill(opened, texts()["random"], name="random", seal=True)
         for number in range(SMALL):
-            append(opened, f"small/{number:03}", DATA[f"small/{number:03}"], seal=True)
+            append(opened, f"small/{number:03}", texts()[f"small/{number:03}"], seal=True)
         verbs.offload(opened)
         verbs.evict(opened, force=True)
-        fill(opened, BOTH, name="both")
+        fill(opened, texts()["both"].removesuffix(TAIL), name="both")
         verbs.offload(opened)
         append(opened, "both", b"tail\n")
     return path
@@ -111,7 +118,7 @@ def test_lines_of_objects_of_any_form(store: app.Store, lines: dict[str, list[by
 def test_a_scrub_reads_every_byte_of_each_copy(store: app.Store) -> None:
     compress(store, 4)
     found = reports(store, partition_bytes=3 * MIB)
-    assert sum(report.cold_bytes for report in found) == sum(map(len, DATA.values())) - len(b"tail\n")
+    assert sum(report.cold_bytes for report in found) == sum(map(len, texts().values())) - len(TAIL)
     assert not [fault for report in found for fault in report.faults]
 
 
@@ -145,10 +152,10 @@ def test_a_request_ends_before_blocks_that_nobody_wants(
     """The plan does not have their frames."""
     compress(store, packs_only=True)
     left_out = {f"small/{number:03}" for number in range(140, 175)}
-    size_bytes = sum(len(DATA[name]) for name in left_out)
+    size_bytes = sum(len(texts()[name]) for name in left_out)
     assert CRC_BLOCK_BYTES < size_bytes < 2 * CRC_BLOCK_BYTES
     storages = connecting(monkeypatch, Counted)
-    wanted = sorted({name for name in DATA if name.startswith("small/")} - left_out)
+    wanted = sorted({name for name in texts() if name.startswith("small/")} - left_out)
     if scrubs:
         assert not [fault for report in reports(store, *wanted, partition_bytes=64 * MIB) for fault in report.faults]
     else:
@@ -168,7 +175,7 @@ def test_small_files_of_a_pack_share_requests(
     assert found == {name: data for name, data in lines.items() if name.startswith("small/")}
     (storage,) = storages
     assert len(storage.read) <= 3 * len({name for name, _ in storage.read})
-    assert sum(size_bytes for _, size_bytes in storage.read) < sum(map(len, DATA.values())) / 2
+    assert sum(size_bytes for _, size_bytes in storage.read) < sum(map(len, texts().values())) / 2
 
 
 def read(store: app.Store, name: str, span: ByteRange) -> bytes:
@@ -185,9 +192,9 @@ def test_parts_of_a_chunk_bring_the_frames_of_their_blocks(store: app.Store, see
     compress(store, seed)
     chosen = random.Random(seed)
     for name in ("long", "both", "small/150", "random"):
-        start = chosen.randrange(len(DATA[name]))
-        end = min(len(DATA[name]), start + chosen.choice([1, FRAME_BYTES, 3 * MIB]))
-        assert read(store, name, ByteRange(start, end)) == DATA[name][start:end]
+        start = chosen.randrange(len(texts()[name]))
+        end = min(len(texts()[name]), start + chosen.choice([1, FRAME_BYTES, 3 * MIB]))
+        assert read(store, name, ByteRange(start, end)) == texts()[name][start:end]
 
 
 def change_run(store: app.Store, name: str, offset: int, **values: Any) -> ObjectRecord:
@@ -226,7 +233,7 @@ def test_bytes_whose_frames_the_metadata_lacks_are_an_error(store: app.Store, na
     with pytest.raises(DataLoss, match=r"the frame of the byte at \d+ is unknown"):
         read(store, name, ByteRange(0, 100))
     if name == "long":  # its other row is right
-        assert read(store, name, ByteRange(33 * MIB, 34 * MIB)) == LONG[33 * MIB : 34 * MIB]
+        assert read(store, name, ByteRange(33 * MIB, 34 * MIB)) == texts()["long"][33 * MIB : 34 * MIB]
     (fault,) = {fault.segment for report in reports(store, name) for fault in report.faults}
     assert fault == name
 

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,22 @@ from tierfs.pipeline.reader.in_flight import (
 from tierfs.pipeline.reader.line_format import LineFormat
 from tierfs.pipeline.reader.task_patience import DEADLINE_S, TaskPatience
 
-DATA = random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
 NEAR_S = 0.002
 HERE = LocationId(1)
 AWAY = Unavailable("cannot reach http://server")
 ALWAYS = 10**6
 PATIENCE_S = 60.0
+
+
+@cache
+def some_bytes() -> bytes:
+    return random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
+
+
+@cache
+def some_lines() -> bytes:
+    return b"".join(map(b"%07d\n".__mod__, range(MIB // 2)))
+
 
 Way = Callable[[app.Store], None]
 
@@ -104,7 +115,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]
     """A cold segment, a little longer than what is ever in flight."""
     name = f"store-{request.node.name}"  # connections of a process outlive the test, and know a store by its path
     with store_of(tmp_path / name, chunk_bytes=128 * MIB, object_bytes=128 * MIB) as opened:
-        fill(opened, DATA, cold_bytes=len(DATA), seal=True)
+        fill(opened, some_bytes(), cold_bytes=len(some_bytes()), seal=True)
         yield opened
 
 
@@ -116,12 +127,12 @@ def waits(monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None
 
 
 def scan(store: app.Store) -> None:
-    assert read_whole(store, len(DATA)) == DATA
+    assert read_whole(store, len(some_bytes())) == some_bytes()
 
 
 def scrub(store: app.Store) -> None:
-    read = [(report.cold_bytes, report.faults) for report in reports(store, partition_bytes=2 * len(DATA))]
-    assert (len(DATA), ()) in read
+    read = [(report.cold_bytes, report.faults) for report in reports(store, partition_bytes=2 * len(some_bytes()))]
+    assert (len(some_bytes()), ()) in read
 
 
 ways = pytest.mark.parametrize("way", [scan, scrub])
@@ -186,7 +197,6 @@ def test_buffers_are_used_again_and_bounded() -> None:
     assert len(buffers.take(100)) == RANGE_BYTES + AROUND_BYTES
 
 
-LINES = b"".join(map(b"%07d\n".__mod__, range(MIB // 2)))
 OBJECTS = 4
 
 
@@ -215,7 +225,7 @@ def spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     monkeypatch.setattr(Place, "shared", counted)
     name = f"store-{request.node.name}"  # connections of a process outlive the test, and know a store by its path
     with store_of(tmp_path / name, chunk_bytes=MIB, object_bytes=MIB) as opened:
-        fill(opened, LINES, cold_bytes=len(LINES), seal=True)
+        fill(opened, some_lines(), cold_bytes=len(some_lines()), seal=True)
         yield opened
 
 
@@ -232,8 +242,8 @@ def counted(scan: Any) -> tuple[int, int]:
 
 
 def whole(store: app.Store) -> None:
-    rows = [row for part in scan_lines(store, LineFormat(), split_bytes=2 * len(LINES)) for row in part]
-    assert b"".join(line + b"\n" for _, _, line in rows) == LINES
+    rows = [row for part in scan_lines(store, LineFormat(), split_bytes=2 * len(some_lines())) for row in part]
+    assert b"".join(line + b"\n" for _, _, line in rows) == some_lines()
 
 
 def scrubbed(store: app.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,15 +30,19 @@ from tierfs.upkeep.check.repair.unrecorded import Unrecorded
 
 LENGTH = 40 * MIB
 POLICY = {"chunk_bytes": str(64 * MIB), "object_bytes": str(64 * MIB), "compression": "auto"}
-LINES = b"".join(map(b"%08d the same words on each line\n".__mod__, range(LENGTH // 37)))
 ROWS = 2
 """Of 32 MiB each."""
+
+
+@cache
+def whole_text() -> bytes:
+    return b"".join(map(b"%08d the same words on each line\n".__mod__, range(LENGTH // 37)))
 
 
 @pytest.fixture
 def store(store: TestStore) -> TestStore:
     """Cold and nowhere else."""
-    store.append("s", LINES, seal=True)
+    store.append("s", whole_text(), seal=True)
     store.offload()
     store.evict()
     return store
@@ -123,7 +128,7 @@ def test_frames_in_other_places_than_rows_say_are_no_lost_bytes(
     assert {each.kind for each in bad} == {Kind.BYTES}
     assert set(mended(store, bad)) == {Mended()}
     assert rows(store) == before
-    assert store.read("s", Tier.COLD) == LINES
+    assert store.read("s", Tier.COLD) == whole_text()
     assert deep_findings(store) == []
 
 
@@ -161,10 +166,10 @@ def test_readers_that_live_through_a_repair_of_the_rows_read_right_bytes(
     wrong, right = (ByteRange(at, at + CRC_BLOCK_BYTES) for at in (32 * MIB, 39 * MIB))
     with pytest.raises(BlockDiffers):
         read(wrong)
-    assert read(right) == right.of(memoryview(LINES))
+    assert read(right) == right.of(memoryview(whole_text()))
     assert set(mended(store, deep_findings(store))) == {Mended()}
     assert rows(store) == before
-    assert read(wrong) == wrong.of(memoryview(LINES))
+    assert read(wrong) == wrong.of(memoryview(whole_text()))
 
 
 def test_a_bad_bit_costs_the_bytes_of_its_frame(store: TestStore) -> None:
@@ -182,7 +187,7 @@ def test_a_bad_bit_costs_the_bytes_of_its_frame(store: TestStore) -> None:
     flip(store.cold, record.name, at)  # somebody puts the right object back
     (lost,) = [each for each in findings(store) if each.kind is Kind.LOST]
     assert mended(store, [lost])[0].left is None
-    assert store.read("s", Tier.COLD) == LINES
+    assert store.read("s", Tier.COLD) == whole_text()
 
 
 def flip(cold: object, name: str, at: int) -> None:
@@ -212,7 +217,7 @@ def test_bytes_that_an_unrecorded_object_may_hold_are_not_called_lost(store: Tes
     segment, record = store.segment("s"), object_of(store)
     with store.metadata.write() as txn:
         txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, 0))
-    last = ByteRange(len(LINES) - 1, len(LINES))
+    last = ByteRange(len(whole_text()) - 1, len(whole_text()))
     assert record.stored_length < last.start
     assert record.name in (Unrecorded(store.metadata, store.files).copy_of(segment.id, last, store.cold) or "")
 
