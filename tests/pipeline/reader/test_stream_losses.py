@@ -177,7 +177,7 @@ def test_bytes_that_a_recovery_lost_are_told_also_after_others_were_appended_the
         append(store, "a", b"other bytes, and more\n")
         query.store = store
         query.restart()
-        with pytest.raises(DataLoss, match="segment a was read up to 20, and recovered up to 5: the bytes behind that"):
+        with pytest.raises(DataLoss, match="segment a was read up to 20, and recovered up to 5: the bytes after it"):
             query.trigger()
         start, end, _ = query.log[0]
         with pytest.raises(DataLoss, match="bytes 0 to 20 of a batch are lost: a recovery found segment a up to 5"):

@@ -181,7 +181,7 @@ def listed(
         ([listed(1, 7)], "segment n1 now ends at 7, but was read up to 10", {1: 7}),
         (
             [replace(listed(1, 15), recoveries=(5, 6, 8, 9))],
-            "segment n1 was read up to 10, and recovered up to 9: the bytes behind that were lost",
+            "segment n1 was read up to 10, and recovered up to 9: the bytes after it were lost",
             {1: 9},
         ),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),

@@ -374,7 +374,7 @@ def test_a_table_names_its_own_options_and_no_checkpoint() -> None:
     lost = DataLoss("the store is older than the checkpoint", remedy=f"{PASS_OVER}, or {NEW_CHECKPOINT}")
     with pytest.raises(DataLoss, match="older than the table") as caught, told_of_a_table():
         raise lost
-    assert caught.value.remedy == "add --skip-lost to continue without the lost rows, or begin another table"
+    assert caught.value.remedy == "add --skip-lost to continue without the lost rows, or start another table"
     archived = Archived("s is in the archive", remedy=f"run: tierfs thaw s --wait{OR_WAIT}")
     with pytest.raises(Archived) as waiting, told_of_a_table():
         raise archived

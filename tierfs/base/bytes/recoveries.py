@@ -1,4 +1,4 @@
-"""What recoveries left of a segment: behind its end then, other bytes may stand than readers saw before. Pure.
+"""The ends of a segment that recoveries left: after each, there may be other bytes than readers saw before. Pure.
 
 A sequence of numbers: of each recovery its number from the commit, and the end of the segment that it found. Both
 ascend: an earlier recovery that found more says nothing that the later one does not.

@@ -269,7 +269,7 @@ class ScanFetcher:
         if isinstance(error, Archived):
             return Archived(
                 f"segment {name}: {error}",
-                remedy=f"run: tierfs thaw {name} --wait{OR_WAIT}",
+                remedy=f"run: tierfs thaw {name} --wait; or set the option archived to wait, which looks first",
             )
         if isinstance(error, BlockDiffers):
             return DataLoss(f"segment {name}: {error}", remedy=error.remedy)

@@ -1,4 +1,4 @@
-"""What a stream has lost since an offset was reached, and where it continues. Pure."""
+"""Finds the losses of a stream since an offset was reached, and where it continues. Pure."""
 
 from __future__ import annotations
 
@@ -55,8 +55,6 @@ class MovedAway:
 
 Elsewhere: TypeAlias = Mapping[int, JoinedAway | MovedAway]
 
-NOWHERE: Elsewhere = {}
-
 
 def reconcile(
     start: StreamOffset,
@@ -64,7 +62,7 @@ def reconcile(
     store_id: str,
     next_id: int,
     before: Sequence[ListedSegment] = (),
-    elsewhere: Elsewhere = NOWHERE,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[StreamOffset, list[str]]:
     """Return the offset to continue from, and the losses since `start` was reached, a sentence each.
 
@@ -85,7 +83,7 @@ def reconcile(
         segment = by_birth.get(birth)
         if segment is None and birth in followed:
             continue  # the rest of it is read in the segment that has it now
-        if segment is None and birth in elsewhere:
+        if segment is None and elsewhere is not None and birth in elsewhere:
             del kept[birth]
             lost += elsewhere[birth].unread(position)
         elif segment is None:
@@ -100,7 +98,7 @@ def reconcile(
         elif (end := recoveries.end_since(segment.recoveries, start.recovered)) is not None and position > end:
             lost.append(
                 f"segment {printable(segment.path)} was read up to {position}, and recovered up to {end}: "
-                "the bytes behind that were lost, and others may have been appended there"
+                "the bytes after it were lost, and others may have been appended there"
             )
             kept[birth], recovered = end, recovered_in(start, listed)
         elif position > segment.length:

@@ -12,7 +12,7 @@ from tierfs.pipeline.reader.stream_plan import NEW_CHECKPOINT
 
 _WORDS = {
     PASS_OVER: "add --skip-lost to continue without the lost rows",
-    NEW_CHECKPOINT: "begin another table",
+    NEW_CHECKPOINT: "start another table",
     "the checkpoint": "the table",
     OR_WAIT: "",
     OR_WAIT_FIRST: "",

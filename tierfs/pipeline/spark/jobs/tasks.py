@@ -35,7 +35,7 @@ _MANY = 1_000_000
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
 
 # An error of the data source, with its remedy.
-_KNOWN = re.compile(r"(\w*)TierfsException: (.*)")
+_KNOWN = re.compile(r"([A-Za-z]*)TierfsException: (.*)")
 
 
 class TaskError(Exception):
