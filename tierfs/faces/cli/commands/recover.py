@@ -63,7 +63,7 @@ def recover(
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear; seals and
     policies are lost. It reads every object once. While objects must be restored first (DEEP_ARCHIVE), it fails and
     changes nothing: --thaw 7 requests them back for a week, and the same command continues once all can be read.
-    --archive-place names the archive place of the store (archive.place), which has a part of its objects.
+    If the store has an archive place (archive.place), specify it with --archive-place: it has a part of the objects.
 
     It lists 20 of the segments recovered without a known loss, or all with -v.
     """
