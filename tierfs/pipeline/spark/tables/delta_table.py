@@ -53,7 +53,7 @@ _ATTEMPTS = 20
 # Logs of Delta keep commits for 30 days, by default. An offset that is older than this is written again, or than a
 # quarter of the time that a table has for it.
 _REPEATED_MS = 7 * 24 * 3600 * 1000
-_KEPT, _INTERVAL = "delta.logRetentionDuration", re.compile(r"interval (\d+) (minute|hour|day|week)s?")
+_KEPT, _INTERVAL = "delta.logRetentionDuration", re.compile(r"interval ([0-9]+) (minute|hour|day|week)s?")
 _HOUR_MS = 3600 * 1000
 _UNITS_MS = {"minute": _HOUR_MS // 60, "hour": _HOUR_MS, "day": 24 * _HOUR_MS, "week": 7 * 24 * _HOUR_MS}
 
