@@ -189,3 +189,33 @@ def test_bytes_that_a_recovery_lost_are_told_also_after_others_were_appended_the
             assert query.trigger() == [], "the position goes back"
             assert query.trigger() == lines("a", b"other bytes, and more", at=5)
             assert query.trigger() is None
+
+
+def test_a_sealed_segment_that_a_recovery_found_shorter_is_told_once(
+    tmp_path: Path, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts as finished, so no position in it shows that its end is gone."""
+    with store_of(tmp_path / "store") as owner:
+        append(owner, "a", b"cold\n")
+        verbs.offload(owner, "")
+        append(owner, "a", b"read, and lost\n", seal=True)
+        append(owner, "z", b"kept\n", seal=True)
+        verbs.offload(owner, "z")  # so that the journal has the seal
+        query = Query(owner)
+        assert query.trigger() == lines("a", b"cold", b"read, and lost") + lines("z", b"kept")
+    recover_store(tmp_path / "new", Place.in_directory(tmp_path / "store/cold"), unseen)
+    with app.open_store(tmp_path / "new") as store:
+        query.store = store
+        query.restart()
+        with pytest.raises(DataLoss, match="segment a was read to its end, and recovered up to 5: bytes of it were"):
+            query.trigger()
+        query.read = replace(query.read, fail_on_data_loss=False)
+        query.restart()
+        expected_warnings.append("segment a was read to its end, and recovered up to 5")
+        with caplog.at_level(logging.WARNING):
+            assert query.trigger() == []
+        query.read = replace(query.read, fail_on_data_loss=True)
+        query.restart()
+        assert query.trigger() is None
+        append(store, "b", b"new\n")
+        assert query.trigger() == lines("b", b"new")

@@ -185,6 +185,11 @@ def listed(
             {1: 9},
         ),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
+        (
+            [listed(1, 10), replace(listed(2, 6, sealed=True), recoveries=(8, 6))],
+            "segment n2 was read to its end, and recovered up to 6: bytes of it were lost",
+            {1: 10},
+        ),
         # Its time does not count: a clock may be set back, and a recovered store knows another one.
         (
             [listed(1, 10), listed(2, 9, sealed=True, unsealed_id=8)],
@@ -212,7 +217,8 @@ def test_what_is_no_loss() -> None:
     start = replace(START, done=4, open={SegmentId(1): 10}, unsealed=7, recovered=3)
     grown = replace(listed(1, 30, sealed=True, unsealed_id=9), joins=joins, recoveries=(3, 4, 6, 10))
     finished = replace(listed(4, 30, sealed=True), joins=joins[:1])
-    now = [grown, finished, listed(3, 50, sealed=True, start=40, unsealed_id=7), listed(8, 5)]
+    cut = replace(listed(3, 50, sealed=True, start=40, unsealed_id=7), recoveries=(3, 50))
+    now = [grown, finished, cut, listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
 
 

@@ -78,6 +78,8 @@ def reconcile(
         ]
     by_birth = {segment.birth: segment for segment in listed}
     kept, lost, recovered = dict(start.open), list(_changed_again(start, listed)), start.recovered
+    if any(_was_recovered(start, segment) for segment in listed):
+        recovered = recovered_in(start, listed)  # so that it is told once
     followed = {join.birth for segment in listed for join in segment.joins}
     for birth, position in start.open.items():
         segment = by_birth.get(birth)
@@ -106,7 +108,8 @@ def reconcile(
                 f"segment {printable(segment.path)} now ends at {segment.length}, but was read up to {position}"
             )
             kept[birth] = segment.length
-    return (replace(start, open=kept, recovered=recovered) if kept != start.open else start), lost
+    is_same = kept == start.open and recovered == start.recovered
+    return (start if is_same else replace(start, open=kept, recovered=recovered)), lost
 
 
 def overwritten(end: StreamOffset, parts: Sequence[StreamStretch]) -> list[str]:
@@ -118,6 +121,15 @@ def overwritten(end: StreamOffset, parts: Sequence[StreamStretch]) -> list[str]:
         for part, kept in ends
         if kept is not None and part.end > kept
     ]
+
+
+def _was_recovered(start: StreamOffset, segment: ListedSegment) -> bool:
+    """Return whether a recovery did not find all of a sealed segment that was read to its end before.
+
+    One whose bytes and seal are all in the bucket has no number of a recovery.
+    """
+    is_finished = segment.birth <= start.done and segment.birth not in start.open
+    return is_finished and segment.sealed and recoveries.last(segment.recoveries) > start.recovered
 
 
 def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
@@ -134,7 +146,7 @@ def _appended_before(join: Join, target: ListedSegment) -> str:
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
-    """Return finished segments that were opened again: unsealed, or restored while open.
+    """Return finished segments that were opened again: unsealed, or restored while open; or recovered shorter.
 
     They are told even if they are sealed again, or were joined to others.
     """
@@ -149,3 +161,5 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
             yield f"segment {path} was unsealed after its end was read, or restored: appended bytes are not read"
         elif segment.unsealed_id > start.unsealed:
             yield f"segment {path} was unsealed, or restored, and sealed again: appended bytes are not read"
+        elif _was_recovered(start, segment):
+            yield f"segment {path} was read to its end, and recovered up to {segment.length}: bytes of it were lost"
