@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
@@ -17,6 +17,7 @@ from tests.pipeline.spark.reading import make_cold
 from tests.pipeline.spark.tables import Killed, Lake, lines_of, lines_up_to, objects
 from tests.pipeline.spark.written import read
 from tierfs.app import store as app
+from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.engine.segments.ledgers import make
 from tierfs.pipeline.spark.jobs.table import TableRows, TableWanted
@@ -148,6 +149,12 @@ def test_of_two_runs_one_adds_nothing(lake: Lake) -> None:
     head, late = first.head(), second.head()
     with first.held(), pytest.raises(Conflict, match="another run follows"), second.held():
         pass
+    (path,) = lake.directory.glob("**/web/**/_tierfs.lock")
+    with first.held(), closing(LockFile(path, looks=True)) as seen:
+        assert seen.is_locked(start=0, length=1)
+        assert seen.is_locked(start=1, length=1), "Java has its own, which ends with it"
+    with closing(LockFile(path, looks=True)) as seen:
+        assert not seen.is_locked()
     append(lake.store, "logs/web", b"two\n", seal=False)
     lake.follow("web", LINES)
     assert late == head

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -33,6 +35,7 @@ from tests.verbs import delete
 from tierfs.app import store as app
 from tierfs.app.setup.create import init_store
 from tierfs.app.verbs import empty_trash, move
+from tierfs.base.system.locks import LockFile
 from tierfs.base.words.errors import Archived, Conflict, DataLoss, InvalidRequest
 from tierfs.base.words.types import MIB
 from tierfs.engine.metadata import directories
@@ -47,11 +50,12 @@ from tierfs.pipeline.spark.jobs.live_segments import LiveSegments, live_segments
 from tierfs.pipeline.spark.jobs.session import cause_of
 from tierfs.pipeline.spark.jobs.table_words import told_of_a_table
 from tierfs.pipeline.spark.jobs.tasks import explained
-from tierfs.pipeline.spark.tables import iceberg_types, offset_texts
+from tierfs.pipeline.spark.tables import iceberg_types, offset_texts, run_lock
 from tierfs.pipeline.spark.tables.followed_table import RoundFiles, RowRecipe, TableFile, TableHead
 from tierfs.pipeline.spark.tables.iceberg_table import IcebergTable
 from tierfs.pipeline.spark.tables.partition_fields import parse_fields
 from tierfs.pipeline.spark.tables.rewriting import bins, steps
+from tierfs.pipeline.spark.tables.run_lock import only_run
 from tierfs.pipeline.spark.tables.table_files import HadoopFiles
 
 SCHEMA = (
@@ -341,6 +345,12 @@ class FilesDouble(HadoopFiles):
     def move(self, source: str, goal: str) -> None:
         self.found[goal] = self.found.pop(source)
 
+    @contextmanager
+    def locked(self, path: Path, position: int) -> Iterator[None]:
+        with closing(LockFile(path)) as lock:
+            assert lock.try_lock(start=position, length=1)
+            yield
+
     def _path(self, name: str) -> Any:
         return name
 
@@ -398,3 +408,20 @@ def test_the_cause_of_an_error_of_java_has_its_last_reason() -> None:
     trace = ["An error occurred while calling o1.save", ": SparkException: write failed", "\tat a.b(C)"]
     told = cause_of(Exception("\n".join([*trace, "Caused by: IOException: No space left on device", "\tat d"])))
     assert told == "SparkException: write failed: IOException: No space left on device"
+
+
+def test_a_run_waits_for_the_java_of_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's lock ends with it, while its Java may rename one file more, and write others."""
+    files, path = FilesDouble(is_conditional=False), tmp_path / "_tierfs.lock"
+    with closing(LockFile(path)) as java:
+        assert java.try_lock(start=1, length=1)
+        patience_s = run_lock.JAVA_S
+        monkeypatch.setattr(run_lock, "JAVA_S", 0.0)
+        with pytest.raises(Conflict, match="the Java of a killed run may") as told, only_run(str(tmp_path), "t", files):
+            pass
+        assert str(path) in (told.value.remedy or "")
+        monkeypatch.setattr(run_lock, "JAVA_S", patience_s)
+        threading.Timer(0.02, java.close).start()
+        first, second = only_run(str(tmp_path), "t", files), only_run(str(tmp_path), "t", files)
+        with first, pytest.raises(Conflict, match="another run follows into t"), second:
+            pass

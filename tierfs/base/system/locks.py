@@ -97,10 +97,10 @@ class LockFile:
                 os.close(opened)
             self._may_lock = True
 
-    def lock_within(self, timeout_s: float) -> bool:
-        """Take the lock of the whole file as soon as it is free; False when another open file still has it then."""
+    def lock_within(self, timeout_s: float, *, start: int = 0, length: int = WHOLE_FILE) -> bool:
+        """Take the lock of the range as soon as it is free; False when another open file still has it then."""
         until_s = time.monotonic() + timeout_s
-        while not self.try_lock():
+        while not self.try_lock(start=start, length=length):
             if time.monotonic() >= until_s:
                 return False
             time.sleep(_POLL_S)  # F_OFD_SETLKW waits without a limit

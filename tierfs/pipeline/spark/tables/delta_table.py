@@ -195,7 +195,7 @@ class DeltaTable:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the directory if it is on a local disk; remove files of killed rounds, and write an old offset again."""
-        with only_run(self.location, self.name):
+        with only_run(self.location, self.name, self._files):
             is_alone = local_path(self.location) is not None
             with explained(), _explained(self.name):
                 self._rounds.sweep(alone=is_alone, committed=self._committed)

@@ -255,10 +255,14 @@ class IcebergTable:
     def held(self) -> Iterator[None]:
         """Lock the table's directory if it is on a local disk; remove files of rounds that were never committed."""
         location = self.location
-        with only_run(location or None, self.name):
-            if location:
-                with _explained(self.name):
-                    self._rounds().sweep(alone=local_path(location) is not None, committed=self._staged)
+        if not location:
+            yield
+            return
+        with _explained(self.name):
+            files = HadoopFiles(self._spark, location)
+        with only_run(location, self.name, files):
+            with _explained(self.name):
+                self._rounds().sweep(alone=local_path(location) is not None, committed=self._staged)
             yield
 
     def _staged(self) -> set[str | None]:

@@ -139,7 +139,7 @@ class ParquetTable:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the directory if it is on a local disk; then end the last round, and remove what others have staged."""
-        with only_run(f"{self._root}/{_LOG}", self.name):
+        with only_run(f"{self._root}/{_LOG}", self.name, self._files):
             with explained():
                 number = max(self._rounds())
                 self._publish(self._files.read(self._round(number)))

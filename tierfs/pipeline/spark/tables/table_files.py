@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tierfs.base.words.errors import InvalidRequest, Unavailable
@@ -113,6 +115,21 @@ class HadoopFiles:
         self._files.mkdirs(self._path(goal).getParent())
         if not self._files.rename(self._path(source), self._path(goal)):
             raise Unavailable(f"cannot move {source} to {goal}", remedy="run the job again: it continues")
+
+    @contextmanager
+    def locked(self, path: Path, position: int) -> Iterator[None]:
+        """Let Java have the lock of one byte of a local file for the block: it ends with Java, not with the driver.
+
+        The byte must be free.
+        """
+        file = self._jvm.java.io.RandomAccessFile(str(path), "rw")
+        try:
+            if file.getChannel().tryLock(position, 1, False) is None:
+                raise Unavailable(f"Java cannot lock {path}", remedy="run the job again")
+            yield
+        finally:
+            with suppress(Py4JError, OSError):  # Java may be gone, and its locks with it
+                file.close()
 
     def read(self, path: str) -> Mapping[str, Any]:
         """Return a document."""
