@@ -124,8 +124,12 @@ REFUSED = [
     ({"logs/a": "3"}, r'invalid value "3" for logs/a in option startingOffsets; expected an offset, -1 .latest. or'),
     ({"logs/a": {"0": 23}}, r'invalid value \{"0": 23\} for logs/a in option startingOffsets; expected an offset'),
     ({"logs/a": -3}, "invalid value -3 for logs/a"),
+    ({"logs/../a": 3}, "invalid name in option startingOffsets: '..' cannot be part of a segment's name; use names as"),
     ({"logs/a": 1, "/logs/a": 2}, "startingOffsets has logs/a twice; set one of them"),
     ('{"logs/a": 1, "logs/a": 2}', "logs/a is twice in one option; set one of them"),
+    ("[" * 100_000, "for option startingOffsets; expected earliest, latest, JSON, like"),
+    ('{"open": {}}', "startingOffsets has no tierfs offset; use the endOffset of a stream with the same paths and opt"),
+    ('{"open": {}, "v": 9}', "startingOffsets has offsets of version 9, but this tierfs supports only 1; upgrade"),
     ("newest", "invalid value 'newest' for option startingOffsets; expected earliest, latest, JSON, like"),
 ]
 
@@ -155,7 +159,9 @@ def test_a_stream_goes_on_where_the_progress_of_another_was(logs: app.Store) -> 
     append(logs, "logs/a", b"four\n")
     second = Asked(**options(logs, startingOffsets=first.at))
     assert by_segment(second.rows()) == {"logs/a": ["four"]}
-    with pytest.raises(TierfsException, match="but this stream reads lines of logs"):
+    with pytest.raises(
+        TierfsException, match=r"^startingOffsets belongs .* but this stream reads lines of logs .*endOff"
+    ):
         Asked(**options(logs, startingOffsets=first.at) | {"path": "logs"})
 
 
@@ -172,13 +178,16 @@ def test_a_batch_lies_between_the_offsets_of_a_progress(logs: app.Store) -> None
         assert batch(**options(logs, startingOffsets=start, endingOffsets=stream.at)) == expected
         verbs.offload(logs)
     assert len(batch(**options(logs, endingOffsets=stream.at))) == 14
+    assert len(batch(**options(logs, startingOffsets="earliest", endingOffsets=stream.at))) == 14
+    assert by_segment(batch(**options(logs, startingOffsets=stream.at, endingOffsets="Latest"))) == {"logs/a": ["five"]}
     assert by_segment(batch(**options(logs, startingOffsets=stream.at))) == {"logs/a": ["five"]}
     with pytest.raises(
         TierfsException, match="endingOffsets has no offset of a stream, and the other one has; set both"
     ):
         batch(**options(logs, startingOffsets=start, endingOffsets={"logs/a": 4}))
-    with pytest.raises(TierfsException, match="but this stream reads lines of logs"):
-        batch(**options(logs, startingOffsets=start) | {"path": "logs"})
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(TierfsException, match=f"^{name} belongs to a .* but this stream reads lines of logs"):
+            batch(**options(logs, **{name: start}) | {"path": "logs"})
 
 
 PLACE = {"store": "s", "path": "/"}

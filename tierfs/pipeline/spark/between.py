@@ -13,11 +13,14 @@ from pyspark.sql.types import StructType
 from tierfs.base.words.errors import InvalidRequest
 from tierfs.pipeline.reader.stream_plan import StreamOffset
 from tierfs.pipeline.spark.named_positions import saved_offset
-from tierfs.pipeline.spark.opened_stream import OpenedStream
+from tierfs.pipeline.spark.opened_stream import OpenedStream, offset_in
 from tierfs.pipeline.spark.planning import ReadPlan, open_store
 from tierfs.pipeline.spark.stream_options import StreamOptions
 
 STARTING, ENDING = "startingOffsets", "endingOffsets"
+
+# The words that mean the same as no offset.
+_WHOLE = {STARTING: "earliest", ENDING: "latest"}
 
 
 def without_offsets(options: Mapping[str, str]) -> dict[str, str]:
@@ -35,17 +38,16 @@ def plan_between(options: Mapping[str, str], schema: StructType) -> ReadPlan:
     stream = StreamOptions.of(without_offsets(options))
     with open_store(stream.read.where) as store:
         opened = OpenedStream(stream, store, schema)
-        start, end = (_offset(name, given.get(name.lower())) for name in (STARTING, ENDING))
+        start, end = (_offset(name, given.get(name.lower()), stream) for name in (STARTING, ENDING))
         start = opened.stream.earliest() if start is None else start
-        start.require_read(stream.stream_read().name)
         return opened.between(start, opened.stream.next_offset(start) if end is None else end)
 
 
-def _offset(option: str, text: str | None) -> StreamOffset | None:
+def _offset(option: str, text: str | None, stream: StreamOptions) -> StreamOffset | None:
     saved = saved_offset(text)
-    if text is not None and saved is None:
+    if text is not None and saved is None and text.lower() != _WHOLE[option]:
         raise InvalidRequest(
             f"the option {option} has no offset of a stream, and the other one has",
             remedy="set both as in the progress of a stream, or both by segment",
         )
-    return None if saved is None else StreamOffset.of(saved)
+    return None if saved is None else offset_in(option, saved, stream)

@@ -39,11 +39,17 @@ class NamedNumbers:
     def parse(cls, option: str, given: Mapping[str, object], number_of: Callable[[object], int]) -> NamedNumbers:
         """Return the numbers of a JSON object; `number_of` raises ValueError that names the valid forms.
 
-        Raises InvalidRequest for a value of another form, and for a name that is there twice.
+        Raises InvalidRequest for a value of another form, for what is no name, and for a name that is there twice.
         """
         numbers: dict[str, int] = {}
         for name, value in given.items():
-            path = names.join(names.split(name))
+            try:
+                path = names.join(names.split(name))
+            except InvalidRequest as exc:
+                raise InvalidRequest(
+                    f"invalid name in option {option}: {exc}",
+                    remedy="use names as in the column segment, or directories above them",
+                ) from exc
             if path in numbers:
                 raise InvalidRequest(f"{option} has {printable(path) or '/'} twice", remedy="set one of them")
             try:
@@ -163,7 +169,7 @@ def json_object(text: str) -> Mapping[str, object] | None:
     """
     try:
         value = json.loads(text, object_pairs_hook=_once)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from tierfs.app.store import Store
-from tierfs.base.words.errors import Archived, Unavailable
+from tierfs.base.words.errors import Archived, InvalidRequest, Unavailable
 from tierfs.engine.metadata.records import SegmentRecord
 from tierfs.pipeline.reader.planning import plan
 from tierfs.pipeline.reader.selection import Tail
 from tierfs.pipeline.reader.stream import Stream
 from tierfs.pipeline.reader.stream_lag import StreamRates
-from tierfs.pipeline.reader.stream_plan import ListedSegment, StartPlace, StreamOffset
+from tierfs.pipeline.reader.stream_plan import NEW_CHECKPOINT, ListedSegment, StartPlace, StreamOffset
 from tierfs.pipeline.reader.stream_shares import Limits
 from tierfs.pipeline.spark.archived import ArchivedObjects, reads_bytes
 from tierfs.pipeline.spark.partitions import connections
@@ -37,6 +37,20 @@ log = logging.getLogger(__name__)
 
 # Minimum time between listings of a bucket: Spark asks an idle source a hundred times a second (a guess).
 _REFRESH_S = 1.0
+
+
+def offset_in(option: str, saved: Mapping[str, object], options: StreamOptions) -> StreamOffset:
+    """Return the offset of a stream that an option has. Raises InvalidRequest for one of another read."""
+    try:
+        offset = StreamOffset.of(saved)
+        offset.require_read(options.stream_read().name)
+    except InvalidRequest as exc:
+        ours = NEW_CHECKPOINT not in (exc.remedy or "")
+        raise InvalidRequest(
+            str(exc).replace("the checkpoint", option),
+            remedy=exc.remedy if ours else "use the endOffset of a stream with the same paths and options",
+        ) from exc
+    return offset
 
 
 class SmallBatches:
@@ -108,9 +122,7 @@ class OpenedStream:
         """Return the offset before everything, at offsets or times by segment, or where another query was."""
         read = self.options.read
         if read.named.saved is not None:
-            saved = StreamOffset.of(read.named.saved)
-            saved.require_read(self.options.stream_read().name)
-            return saved
+            return offset_in("startingOffsets", read.named.saved, self.options)
         if read.bounds.start_ms is None and read.named.start is None and read.named.start_ms is None:
             return self.stream.earliest()
         seen: list[str] = []
