@@ -134,6 +134,13 @@ VERBS: dict[str, tuple[list[str], tuple[str, int] | None]] = {
 }
 """A call of every verb in this order, and what it may miss, in words, with its exit code."""
 
+TABLES = {
+    ("lake.logs.t",): "pyspark",
+    ("{dir}/table",): "pyspark",
+    ("{dir}/table", "--format", "delta"): "deltalake",
+}
+"""Tables of each format, and the package that is named first."""
+
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -239,6 +246,12 @@ def test_every_verb_runs(python: Path, tmp_path: Path) -> None:
                 os.kill(pid_of(lock.current(store / "locks/holder")), signal.SIGTERM)
             words_missed, expected = lacks or ("", 0)
             assert (code, words_missed in output) == (expected, True), f"{verb}: {output}"
+        for words, package in TABLES.items():
+            to = [word.format(dir=tmp_path) for word in words]
+            code, output = commands.run("--store", tmp_path / "store", "pipeline", "table", "s", "--to", *to)
+            assert code == 2, output
+            assert f"needs the package {package}, which is not installed" in output
+            assert f"{python} {INSTALL} " in output
 
 
 def pid_of(holder: lock.Holder | None) -> int:

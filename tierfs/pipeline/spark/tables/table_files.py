@@ -120,7 +120,7 @@ class HadoopFiles:
     def locked(self, path: Path, position: int) -> Iterator[None]:
         """Let Java have the lock of one byte of a local file for the block: it ends with Java, not with the driver.
 
-        The byte must be free.
+        The byte must be free: else it raises Unavailable.
         """
         file = self._jvm.java.io.RandomAccessFile(str(path), "rw")
         try:
