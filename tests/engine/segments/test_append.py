@@ -334,3 +334,18 @@ def test_a_failed_sync_leaves_neither_segments_nor_files(
     assert list(store.files.names()) == []
     with pytest.raises(NotFound):
         store.segment("d/a")
+
+
+def test_the_file_of_a_segment_that_an_append_sealed_is_closed(store: TestStore) -> None:
+    """Else it would keep its bytes on the disk after an eviction, and a descriptor of the process."""
+
+    def held() -> list[str]:
+        found = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return [name for name in found if name.startswith(f"{store.files.root}/")]
+
+    writer = store.engine.open_writer("s")
+    writer.append(b"abcdef")
+    assert len(held()) == 1
+    writer.append(b"g", seal=True)
+    assert held() == []
+    store.engine.close_writer(writer)

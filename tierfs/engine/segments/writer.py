@@ -221,6 +221,7 @@ class SegmentWriter:
             self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
             self._tools.files.protect(chunk.name)
         if pending.seal and self._chunk is not None:
+            self._tools.descriptors.close(self._chunk)  # else an evicted file would keep its bytes on the disk
             self._tools.files.protect(self._chunk.name)
 
     def _take(self, calls: Sequence[AppendCall]) -> tuple[list[AppendCall], Sequence[AppendCall]]:
