@@ -219,3 +219,52 @@ def test_a_sealed_segment_that_a_recovery_found_shorter_is_told_once(
         assert query.trigger() is None
         append(store, "b", b"new\n")
         assert query.trigger() == lines("b", b"new")
+
+
+@pytest.mark.parametrize(
+    ("was", "text", "rows"),
+    [
+        ("open", "segment a was read up to 20, and recovered up to 5", [("t", 7, b"other bytes, and more")]),
+        ("finished", "segment a was read to its end, recovered up to 5, and concatenated to t: bytes of it", []),
+        ("elsewhere", r"segment a, read up to 5 of 27, was concatenated to o/t, which is not read", None),
+        ("sealed", "segment a was read to its end, and recovered up to 5: bytes of it were lost", None),
+    ],
+)
+def test_bytes_that_a_recovery_lost_are_told_also_after_a_concat(
+    tmp_path: Path,
+    was: str,
+    text: str,
+    rows: list[object] | None,
+    expected_warnings: list[str],
+) -> None:
+    """The segment is gone, but not what is known of it; `was`: of the source, or of one that is not concatenated."""
+    target = "o/t" if was == "elsewhere" else "t"
+    with store_of(tmp_path / "store") as owner:
+        append(owner, target, b"0\n")
+        append(owner, "a", b"cold\n")
+        verbs.offload(owner, "")
+        append(owner, "a", b"read, and lost\n", seal=was in {"finished", "sealed"})
+        query = Query(owner, replace(LINES, selection=Selection(("a",))) if was == "elsewhere" else LINES)
+        query.drain()
+    recover_store(tmp_path / "new", Place.in_directory(tmp_path / "store/cold"), unseen)
+    with app.open_store(tmp_path / "new") as store:
+        append(store, "a", b"other bytes, and more\n", seal=True)
+        if was != "sealed":
+            store.engine.concat(target, "a")
+        query.store = store
+        query.restart()
+        with pytest.raises(DataLoss, match=text):
+            query.trigger()
+        if was == "open":
+            start, end, _ = query.log[0]
+            with pytest.raises(
+                DataLoss, match=r"^bytes 2 to 22 of a batch are lost: a recovery found segment a up to 5 alone$"
+            ):
+                query.between(start, end)
+        query.read = replace(query.read, fail_on_data_loss=False)
+        query.restart()
+        expected_warnings.append(text)
+        read = [query.trigger() for _ in range(3)]
+        assert read[-1] is None
+        if rows is not None:
+            assert [row for batch in read for row in batch or ()] == rows

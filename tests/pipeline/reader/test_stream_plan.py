@@ -201,6 +201,21 @@ def listed(
             "segment n2 was unsealed after its end was read, and concatenated to n1",
             {1: 10},
         ),
+        (
+            [listed(1, 10), replace(listed(2, 9, sealed=True), recoveries=(5, 3, 8, 6))],
+            "segment n2 was read to its end, and recovered up to 6: bytes of it were lost",
+            {1: 10},
+        ),
+        (
+            [replace(listed(1, 15), joins=(Join(10, 15, SegmentId(2), 2, 2, 0, "n2", recoveries=(8, 4)),))],
+            "segment n2 was read to its end, recovered up to 4, and concatenated to n1",
+            {1: 10},
+        ),
+        (
+            [replace(listed(3, 25), joins=(Join(10, 25, SegmentId(1), 1, 1, 0, "n1", recoveries=(5, 2, 8, 4)),))],
+            "segment n1 was read up to 10, and recovered up to 4",
+            {1: 4},
+        ),
     ],
 )
 def test_a_loss_is_told_by_its_kind(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
@@ -213,7 +228,10 @@ def test_a_loss_is_told_by_its_kind(now: list[ListedSegment], text: str, resumed
 
 def test_what_is_no_loss() -> None:
     """A finished segment may be deleted, cut and concatenated to another; an open one may grow, and be sealed."""
-    joins = (Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8), Join(10, 30, SegmentId(4), 4, 4, 0, "n4"))
+    joins = (
+        Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8, recoveries=(9, 1)),
+        Join(10, 30, SegmentId(4), 4, 4, 0, "n4", recoveries=(2, 1, 3, 2)),
+    )
     start = replace(START, done=4, open={SegmentId(1): 10}, unsealed=7, recovered=3)
     grown = replace(listed(1, 30, sealed=True, unsealed_id=9), joins=joins, recoveries=(3, 4, 6, 10))
     finished = replace(listed(4, 30, sealed=True), joins=joins[:1])

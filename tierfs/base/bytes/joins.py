@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from tierfs.base.bytes import recoveries
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange, SegmentId
 
@@ -35,6 +36,8 @@ class Join:
     """Full name of the source; empty for several."""
     unsealed_id: int = 0
     """Number from the commit that unsealed the source last; the last one of several."""
+    recoveries: tuple[int, ...] = ()
+    """Of the source, whose offsets these ends are; of several the last number, and 0: where, is not known any more."""
 
     @property
     def is_of_several(self) -> bool:
@@ -64,8 +67,16 @@ class Join:
         """Return this one and a later one as one of several sources."""
         births = (self.birth, self.last_birth, other.birth, other.last_birth)
         unsealed_id = max(self.unsealed_id, other.unsealed_id)
-        end, first, last = max(self.end, other.end), min(births), max(births)
-        return replace(self, end=end, birth=first, last_birth=last, name="", unsealed_id=unsealed_id)
+        number = max(recoveries.last(self.recoveries), recoveries.last(other.recoveries))
+        return replace(
+            self,
+            end=max(self.end, other.end),
+            birth=min(births),
+            last_birth=max(births),
+            name="",
+            unsealed_id=unsealed_id,
+            recoveries=(number, 0) if number else (),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +87,8 @@ class Joins:
     names: tuple[str, ...] = ()
     unsealed_ids: tuple[int, ...] = ()
     """One for each, or none where all are 0."""
+    recoveries: tuple[int, ...] = ()
+    """Of each the number of its values, and these; none where no source was recovered."""
 
     @classmethod
     def of(cls, joins: Iterable[Join]) -> Joins:
@@ -89,10 +102,12 @@ class Joins:
             for number in (join.start, join.end, join.source_id, join.birth, join.last_birth, join.source_start)
         ]
         unsealed_ids = tuple(join.unsealed_id for join in kept)
+        recovered = _flat(join.recoveries for join in kept)
         return cls(
             numbers=tuple(numbers),
             names=tuple(join.name for join in kept),
             unsealed_ids=unsealed_ids if any(unsealed_ids) else (),
+            recoveries=recovered if any(recovered) else (),
         )
 
     def until(self, end: int) -> Joins:
@@ -105,14 +120,40 @@ class Joins:
         count = len(self.names)
         if len(self.numbers) != _NUMBERS * count or count > MAX_JOINS or len(self.unsealed_ids) not in (0, count):
             return False
+        recovered = self._recoveries()
+        if self.recoveries and (len(recovered) != count or _flat(recovered) != self.recoveries):
+            return False
         joins = list(self)
-        return all(join.start < join.end for join in joins) and all(a.start <= b.start for a, b in pairwise(joins))
+        return all(join.start < join.end and recoveries.are_sound(join.recoveries) for join in joins) and all(
+            a.start <= b.start for a, b in pairwise(joins)
+        )
+
+    @property
+    def last_recovery(self) -> int:
+        """Return the greatest number of a recovery of a source; 0 for none."""
+        return max((recoveries.last(values) for values in self._recoveries()), default=0)
+
+    def _recoveries(self) -> list[tuple[int, ...]]:
+        """Return those of each source."""
+        each: list[tuple[int, ...]] = []
+        at = 0
+        while at < len(self.recoveries):
+            begin = at + 1
+            at = begin + self.recoveries[at]
+            each.append(self.recoveries[begin:at])
+        return each
 
     def __iter__(self) -> Iterator[Join]:
+        recovered = self._recoveries()
         for at, name in enumerate(self.names):
             start, end, source_id, birth, last, source_start = self.numbers[_NUMBERS * at : _NUMBERS * (at + 1)]
             unsealed_id = self.unsealed_ids[at] if self.unsealed_ids else 0
-            yield Join(start, end, SegmentId(source_id), birth, last, source_start, name, unsealed_id)
+            values = recovered[at] if recovered else ()
+            yield Join(start, end, SegmentId(source_id), birth, last, source_start, name, unsealed_id, values)
+
+
+def _flat(recovered: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(value for values in recovered for value in (len(values), *values))
 
 
 # Of most segments; records share it.

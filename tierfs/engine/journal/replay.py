@@ -220,9 +220,8 @@ def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
 def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
     record = SEGMENTS.codec.from_message(message, without=_OF_THIS_HOST)
     untrusted.check_segment(record)
-    see_id(
-        txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id, last(record.recoveries)
-    )
+    recovered = max(last(record.recoveries), record.joins.last_recovery)
+    see_id(txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id, recovered)
     old = directories.segment(txn, record.id)
     new = record if old is None else _merged(old, record)
     replay_names.place_segment(txn, old, new)

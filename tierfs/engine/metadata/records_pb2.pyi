@@ -129,14 +129,16 @@ class Removal(_message.Message):
     def __init__(self, path: _Optional[str] = ..., removed_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., segments: _Optional[int] = ..., directories: _Optional[int] = ..., bytes: _Optional[int] = ..., local_bytes: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., uncovered_bytes: _Optional[int] = ..., active_bytes: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Joins(_message.Message):
-    __slots__ = ("numbers", "names", "unsealed_ids")
+    __slots__ = ("numbers", "names", "unsealed_ids", "recoveries")
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_IDS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     numbers: _containers.RepeatedScalarFieldContainer[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     unsealed_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, numbers: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ..., unsealed_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    recoveries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, numbers: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ..., unsealed_ids: _Optional[_Iterable[int]] = ..., recoveries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class IngestedFile(_message.Message):
     __slots__ = ("mode", "modified_ns", "length")

@@ -130,6 +130,6 @@ def _joins(concatenation: Concatenation, source_name: str) -> Joins:
     start = source.start_offset
     # Of a join whose head was cut off the rest was read where it was before.
     inner = [join.behind(start).moved(joined.start - start) for join in source.joins if join.end > start]
-    birth, unsealed_id = source.birth, source.unsealed_id
-    own = Join(joined.start, joined.end, source.id, birth, birth, start, source_name, unsealed_id)
+    birth, unsealed_id, recoveries = source.birth, source.unsealed_id, source.recoveries
+    own = Join(joined.start, joined.end, source.id, birth, birth, start, source_name, unsealed_id, recoveries)
     return Joins.of([*target.joins, *inner, own])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tierfs.base.bytes.joins import Join
 from tierfs.base.words import names, units
 from tierfs.base.words.errors import InvalidRequest, NotFound
 from tierfs.base.words.names import printable
@@ -133,8 +134,13 @@ def gone_elsewhere(txn: ReadTransaction, start: StreamOffset, listed: Sequence[L
             places.update(_moved(txn, segment))
         for join in segment.joins:
             if join.birth in gone and not join.is_of_several:
-                places[join.birth] = JoinedAway(join.name, segment.name, join.source_end)
+                places[join.birth] = _joined_away(txn, segment, join)
     return places
+
+
+def _joined_away(txn: ReadTransaction, target: SegmentRecord, join: Join) -> JoinedAway:
+    path = directories.path_of(txn, target.parent_id, target.name)
+    return JoinedAway(join.name, path, join.source_end, join.recoveries)
 
 
 def _moved(txn: ReadTransaction, segment: SegmentRecord) -> dict[int, MovedAway]:

@@ -22,9 +22,12 @@ class JoinedAway:
     name: str
     target: str
     length: int
+    recoveries: tuple[int, ...] = ()
 
-    def unread(self, position: int) -> list[str]:
-        """Return the loss if it was not read to its end."""
+    def unread(self, position: int, recovered: int) -> list[str]:
+        """Return the loss if it was not read to its end, or not what was there then; `recovered`: as of the offset."""
+        end = recoveries.end_since(self.recoveries, recovered)
+        position = position if end is None else min(position, end)
         if position >= self.length:
             return []
         name, target = printable(self.name) or "with unknown name", printable(self.target)
@@ -42,7 +45,7 @@ class MovedAway:
     removed: str = ""
     """The name of what was removed, the segment or a directory above it; nothing outside of the trash."""
 
-    def unread(self, position: int) -> list[str]:
+    def unread(self, position: int, _recovered: int) -> list[str]:
         """Return the loss: bytes may follow at any time."""
         name = printable(self.path)
         if self.removed:
@@ -78,16 +81,22 @@ def reconcile(
         ]
     by_birth = {segment.birth: segment for segment in listed}
     kept, lost, recovered = dict(start.open), list(_changed_again(start, listed)), start.recovered
-    if any(_was_recovered(start, segment) for segment in listed):
+    if any(_was_recovered(start, segment) or any(_joined_after(start, segment)) for segment in listed):
         recovered = recovered_in(start, listed)  # so that it is told once
-    followed = {join.birth for segment in listed for join in segment.joins}
+    followed = {join.birth: join for segment in listed for join in segment.joins}
     for birth, position in start.open.items():
         segment = by_birth.get(birth)
         if segment is None and birth in followed:
-            continue  # the rest of it is read in the segment that has it now
+            # The rest of it is read in the segment that has it now.
+            join = followed[birth]
+            end = recoveries.end_since(join.recoveries, start.recovered)
+            if end is not None and position > end and not join.is_of_several:
+                lost.append(_recovered(_named(join), position, end))
+                kept[birth], recovered = end, recovered_in(start, listed)
+            continue
         if segment is None and elsewhere is not None and birth in elsewhere:
             del kept[birth]
-            lost += elsewhere[birth].unread(position)
+            lost += elsewhere[birth].unread(position, start.recovered)
         elif segment is None:
             name = next((printable(old.path) for old in before if old.birth == birth), f"number {birth}")
             lost.append(f"segment {name}, read up to {position}, was deleted: its later bytes are not read")
@@ -98,10 +107,7 @@ def reconcile(
             )
             kept[birth] = segment.start
         elif (end := recoveries.end_since(segment.recoveries, start.recovered)) is not None and position > end:
-            lost.append(
-                f"segment {printable(segment.path)} was read up to {position}, and recovered up to {end}: "
-                "the bytes after it were lost, and others may have been appended there"
-            )
+            lost.append(_recovered(printable(segment.path), position, end))
             kept[birth], recovered = end, recovered_in(start, listed)
         elif position > segment.length:
             lost.append(
@@ -112,15 +118,48 @@ def reconcile(
     return (start if is_same else replace(start, open=kept, recovered=recovered)), lost
 
 
+def _recovered(path: str, position: int, end: int) -> str:
+    return (
+        f"segment {path} was read up to {position}, and recovered up to {end}: "
+        "the bytes after it were lost, and others may have been appended there"
+    )
+
+
 def overwritten(end: StreamOffset, parts: Sequence[StreamStretch]) -> list[str]:
     """Return the losses of a batch that is read again, a sentence each: where it was, others may have been appended."""
-    ends = ((part, recoveries.end_since(part.listed.recoveries, end.recovered)) for part in parts)
     return [
-        f"bytes {part.start} to {part.end} of a batch are lost: a recovery found segment {printable(part.listed.path)} "
-        f"up to {kept} alone"
-        for part, kept in ends
-        if kept is not None and part.end > kept
+        f"bytes {part.start} to {part.end} of a batch are lost: a recovery found segment {path} up to {kept} alone"
+        for part in parts
+        for path, kept in _overwritten(part, end.recovered)
     ]
+
+
+def _overwritten(part: StreamStretch, recovered: int) -> Iterator[tuple[str, int]]:
+    """Yield the segments of which a recovery after those that an offset knows lost bytes of a stretch, and their ends.
+
+    They are the segment itself, and those that were joined to it.
+    """
+    segment = part.listed
+    kept = recoveries.end_since(segment.recoveries, recovered)
+    if kept is not None and part.end > kept and not _was_joined_behind(part, kept):
+        yield printable(segment.path), kept
+    for join in segment.joins:
+        kept = recoveries.end_since(join.recoveries, recovered)
+        if kept is None:
+            continue
+        end = join.start + kept - join.source_start
+        if max(part.start, end) < min(part.end, join.end) and not _was_joined_behind(part, end, join):
+            yield _named(join), kept
+
+
+def _was_joined_behind(part: StreamStretch, end: int, but: Join | None = None) -> bool:
+    """Return whether a stretch was read in a segment that was joined behind the end that a recovery found."""
+    joins = (join for join in part.listed.joins if join is not but)
+    return any(end <= join.start <= part.start and part.end <= join.end for join in joins)
+
+
+def _named(join: Join) -> str:
+    return printable(join.name) or "with unknown name"
 
 
 def _was_recovered(start: StreamOffset, segment: ListedSegment) -> bool:
@@ -132,17 +171,36 @@ def _was_recovered(start: StreamOffset, segment: ListedSegment) -> bool:
     return is_finished and segment.sealed and recoveries.last(segment.recoveries) > start.recovered
 
 
-def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
-    """Return whether a source was finished, and unsealed after that, and is ahead of a position in its target."""
-    is_finished = join.birth <= start.done and join.birth not in start.open
-    return is_finished and join.end > position and join.unsealed_id > start.unsealed
+def _finished_ahead(start: StreamOffset, target: ListedSegment) -> Iterator[Join]:
+    """Yield the sources of a target, not finished itself, that were finished, and are ahead of the position in it."""
+    if target.birth <= start.done and target.birth not in start.open:
+        return
+    position = start.open.get(target.birth, target.start)
+    for join in target.joins:
+        if join.end > position and join.birth <= start.done and join.birth not in start.open:
+            yield join
 
 
-def _appended_before(join: Join, target: ListedSegment) -> str:
-    name, path = printable(join.name) or "with unknown name", printable(target.path)
-    return (
-        f"segment {name} was unsealed after its end was read, and concatenated to {path}: appended bytes are not read"
-    )
+def _joined_after(start: StreamOffset, target: ListedSegment) -> Iterator[Join]:
+    """Yield those of them of which a recovery did not find all."""
+    return (join for join in _finished_ahead(start, target) if recoveries.last(join.recoveries) > start.recovered)
+
+
+def _changed_before(start: StreamOffset, target: ListedSegment) -> Iterator[str]:
+    """Yield the losses of sources that were finished, and changed before they were joined to a target."""
+    path = printable(target.path)
+    for join in _finished_ahead(start, target):
+        if join.unsealed_id > start.unsealed:
+            yield (
+                f"segment {_named(join)} was unsealed after its end was read, and concatenated to {path}: "
+                "appended bytes are not read"
+            )
+    for join in _joined_after(start, target):
+        end = recoveries.end_since(join.recoveries, start.recovered)
+        yield (
+            f"segment {_named(join)} was read to its end, recovered up to {end}, and concatenated to {path}: "
+            "bytes of it were lost"
+        )
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
@@ -152,9 +210,7 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
     """
     for segment in listed:
         if segment.birth > start.done or segment.birth in start.open:
-            position = start.open.get(segment.birth, segment.start)
-            joins = (join for join in segment.joins if _was_unsealed(start, join, position))
-            yield from (_appended_before(join, segment) for join in joins)
+            yield from _changed_before(start, segment)
             continue
         path = printable(segment.path)
         if not segment.sealed:
@@ -162,4 +218,5 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
         elif segment.unsealed_id > start.unsealed:
             yield f"segment {path} was unsealed, or restored, and sealed again: appended bytes are not read"
         elif _was_recovered(start, segment):
-            yield f"segment {path} was read to its end, and recovered up to {segment.length}: bytes of it were lost"
+            end = recoveries.end_since(segment.recoveries, start.recovered)
+            yield f"segment {path} was read to its end, and recovered up to {end}: bytes of it were lost"

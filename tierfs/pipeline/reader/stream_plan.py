@@ -261,7 +261,11 @@ def beginning_at(
 
 def recovered_in(start: StreamOffset, listed: Iterable[ListedSegment]) -> int:
     """Return the greatest number of a recovery that is known at an offset after `start`."""
-    return max(start.recovered, *(recoveries.last(segment.recoveries) for segment in listed), 0)
+    last = start.recovered
+    for segment in listed:
+        joined = (recoveries.last(join.recoveries) for join in segment.joins)
+        last = max(last, recoveries.last(segment.recoveries), *joined)
+    return last
 
 
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:

@@ -164,6 +164,7 @@ class _Grammar:
             record.commit_id,
             record.unsealed_id,
             last(record.recoveries),
+            record.joins.last_recovery,
         )
         numbers += (record.successor_id, record.predecessor_id)
         require(max(*numbers, record.writer_epoch, record.generation) <= _MAX_NUMBER, "a counter near its end")
