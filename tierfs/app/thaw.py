@@ -193,7 +193,7 @@ class Thawing:
         if state is not None and not state.is_requested:
             raise Archived(
                 f"{printable(name)} is in the archive as {printable(state.storage_class)}, and was not requested back",
-                remedy=f"run: tierfs thaw {as_word(wanted.segment) if wanted.segment else 'PATH'} --wait",
+                remedy=f"run: tierfs thaw --wait {as_word(wanted.segment) if wanted.segment else 'PATH'}",
             )
         return state
 

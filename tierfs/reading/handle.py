@@ -15,7 +15,9 @@ import trio
 from tierfs.base.bytes.checksum import Buffer
 from tierfs.base.options.precedence import Effective
 from tierfs.base.system.metrics import MetricName, MetricSink
+from tierfs.base.words import names
 from tierfs.base.words.errors import (
+    Archived,
     BudgetSpent,
     DataLoss,
     InternalError,
@@ -219,6 +221,9 @@ class ReadHandle:
                 error = unexpected(exc, self._view.name)
                 if isinstance(exc, InternalError):  # of a fetch, which knows the object alone
                     error = InternalError(f"{self._view.name}: {exc}", remedy=exc.remedy)
+                if isinstance(exc, Archived):
+                    thaw = f"run: tierfs thaw --wait {names.as_word(self._view.path)}"
+                    error = Archived(f"{self._view.name}: {exc}", remedy=thaw)
                 if isinstance(error, PermissionDenied):
                     self._waits.refused = str(error)
                 first = first or error

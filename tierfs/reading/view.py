@@ -47,11 +47,16 @@ class SegmentView:
 
     @property
     def name(self) -> str:
-        """Name of the segment for messages, in full while it is there."""
+        """The segment for messages, by its path."""
+        return f"segment {names.printable(self.path)}"
+
+    @property
+    def path(self) -> str:
+        """Name of the segment, in full while it is there."""
         path = self.segment.name
         with suppress(TierfsError), self._metadata.read() as txn:  # of a message, which goes on without it
             path = directories.path_of(txn, self.segment.parent_id, path)
-        return f"segment {names.printable(path)}"
+        return path
 
     def cold_place(self, offset: int) -> str:
         """Return the place of a byte's only copy, in the cold tier, for messages; empty if it is not known.

@@ -39,10 +39,14 @@ def store(tmp_path: Path, moto_bucket: Bucket, server: ArchiveServer, monkeypatc
 def test_a_read_fails_once_and_is_not_repeated(store: ArchivedStore, server: ArchiveServer) -> None:
     refused = store.run("cat", "a/one", check=False)
     assert (refused.code, refused.out) == (ARCHIVED, "")
+    assert "segment a/one: s3://" in refused.err
     assert "is in the archive" in refused.err
+    assert "tierfs thaw --wait a/one\n" in refused.err, "as it can be typed"
     # One by a signed URL and one without, for each range that one window of a read asks for at once.
     assert 1 <= len(server.reads) <= 16
     assert store.run("status", "--json", check=False).json["journal"]["unpublished"] == 0, "the place is not away"
+    differs = store.run("diff", "a/one", "b/other", check=False)
+    assert (differs.code, "(Archived, exit 2)" in differs.err) == (2, True), "the code that it says"
     checked = store.run("check", "--read", check=False)
     assert (checked.code, "in the archive and were not read" in checked.out + checked.err) == (11, True), checked
     assert store.run("check").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -52,7 +53,7 @@ def diff(session: Session, first: str, second: str, read_priority: ReadPriority 
                 None if is_known or left.id == right.id else _first_difference(store, left, right, read_priority)
             )
     except TierfsError as exc:
-        errors.report(exc, session)
+        errors.show(replace(errors.describe(exc), exit_code=_EXIT_TROUBLE), session)
         raise click.exceptions.Exit(_EXIT_TROUBLE) from exc
     if equal_bytes is None:
         return
