@@ -62,7 +62,7 @@ def bucket(path: Path) -> Iterator[Bucket]:
         name = max(item.name for item in cold.list("journal/checkpoint-") if ".part-" not in item.name)
         listing = reader.list_journal(cold)
         manifest = reader.read_manifest(cold, listing.checkpoints[checkpoints_of(cold)[-1]])
-        items = reader.listed_parts(listing, manifest)
+        items = reader.listed_parts(cold, listing, manifest)
         parts = [reader.read_part(cold, item) for item in items]
         assert read_small(cold, name)
         yield Bucket(cold, store.metadata.store_id, entries, manifest, parts)

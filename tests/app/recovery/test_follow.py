@@ -8,18 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.app.batches.batch_writes import Driver
+from tests.app.recovery.test_recover import damage
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
+from tests.mount.conftest import append
+from tests.pipeline.reader.reading import store_of
 from tests.stores import IN_MEMORY, LOCATION, TestStore, open_test_store
-from tierfs.app.recovery import replica_rows
+from tierfs.app.recovery import replica, replica_rows
 from tierfs.app.recovery.from_journal import Rebuilder
 from tierfs.app.recovery.replica import LIST_EVERY_S, Follower
-from tierfs.base.bytes.progress import Meter
+from tierfs.base.bytes.progress import Meter, OnProgress, unseen
 from tierfs.base.words.errors import DataLoss, Fenced, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.base.words.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.engine.journal import reader
 from tierfs.engine.journal.names import left_name, slot_name
@@ -285,7 +290,7 @@ def test_a_replica_changes_nothing_and_names_the_way_out(owner: TestStore, tmp_p
         ):
             with pytest.raises(Fenced, match="replica") as caught:
                 verb()
-            assert "tierfs recover" in (caught.value.remedy or "")
+            assert "tierfs standby --now" in (caught.value.remedy or "")
         assert objects(owner.cold) == before
         with store.metadata.read() as txn:
             assert txn.count(GARBAGE.name) == 0
@@ -306,6 +311,24 @@ def test_a_missing_slot_is_damage_and_the_replica_stays_as_it_was(owner: TestSto
         assert shown(store) == before
 
 
+def test_a_damaged_slot_is_passed_over_once_the_owner_has_written_a_checkpoint(
+    owner: TestStore, tmp_path: Path
+) -> None:
+    """As `check --repair` does: one checkpoint is enough."""
+    with following(owner, tmp_path / "replica") as store:
+        for name in "ab":
+            owner.append(name, b"abcd")
+            owner.offload()
+        with store.metadata.read() as txn:
+            damage(owner.cold, slot_name(txn.store.journal.next_slot))
+        with pytest.raises(DataLoss, match="is damaged") as caught:
+            follower(store).refresh()
+        assert "check --repair" in (caught.value.remedy or "")
+        owner.cold_work().checkpointer.checkpoint(whole=True)
+        assert follower(store).refresh().started_over
+        assert shown(store) == cold_bytes(owner)
+
+
 def test_a_replica_that_starts_over_takes_no_other_stores_journal(owner: TestStore, tmp_path: Path) -> None:
     """As where the bucket was emptied, and another store made in it."""
     owner.append("s", b"abcd")
@@ -323,3 +346,28 @@ def test_a_replica_that_starts_over_takes_no_other_stores_journal(owner: TestSto
             Follower(store.metadata, other.cold, IN_MEMORY).refresh()
         assert shown(store) == before
         assert not list(store.path.glob("metadata.*"))
+
+
+def test_an_owner_that_deletes_slots_during_a_first_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins again, with what is there by then."""
+    meter_of = replica.meter_of
+    with store_of(tmp_path / "store") as owner:
+
+        def change(names: str) -> None:
+            for name in names:
+                append(owner, name, b"abcd", seal=True)
+                verbs.offload(owner, "")
+                owner.cold_work().checkpointer.checkpoint()
+
+        def meanwhile(report: OnProgress, listed: JournalListing) -> Meter:
+            listings.append(listed.last_slot)
+            if len(listings) == 1:
+                change("cdef")
+            return meter_of(report, listed)
+
+        listings: list[int] = []
+        change("ab")
+        monkeypatch.setattr(replica, "meter_of", meanwhile)
+        done = replica.create_replica(tmp_path / "replica", Place.in_directory(tmp_path / "store/cold"), unseen)
+        assert listings == sorted(set(listings))
+        assert (len(listings), done.slot) == (2, listings[-1])

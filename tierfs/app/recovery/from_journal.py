@@ -33,6 +33,8 @@ from tierfs.engine.metadata.tables import LOCATIONS
 from tierfs.engine.metadata.transaction import WriteTransaction
 
 log = logging.getLogger(__name__)
+# Its metadata have all that is in the journal.
+ON_OWNER = "if the owner of the bucket still has its disk, run there: tierfs check --repair"
 FROM_OBJECTS = (
     "rebuild the bytes from the objects only, without the changes made to them: tierfs recover --from-objects"
 )
@@ -147,7 +149,7 @@ class Rebuilder:
         txn.update_store(cold_location_id=record.id, store_epoch=0)
 
     def _apply_parts(self, metadata: MetadataStore, listing: JournalListing, manifest: pb.CheckpointManifest) -> None:
-        parts = reader.listed_parts(listing, manifest)
+        parts = reader.listed_parts(self.storage, listing, manifest)
         is_state = bool(manifest.levels)
         with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
             messages = pool.in_order(partial(reader.read_part, self.storage), parts, ahead=reader.READ_AHEAD)
@@ -203,7 +205,9 @@ def _together(
 
 def _way_out(error: DataLoss) -> str:
     """Return the remedy of a journal that cannot be replayed."""
-    return frames.UPGRADE if error.remedy == frames.UPGRADE else f"{frames.RESTORE}; without a copy, {FROM_OBJECTS}"
+    if error.remedy == frames.UPGRADE:
+        return frames.UPGRADE
+    return f"{ON_OWNER}; else {frames.RESTORE}; without a copy, {FROM_OBJECTS}"
 
 
 def _checked_id(store_id: str) -> str:

@@ -88,7 +88,7 @@ def _take_garbage(
     advance: Meter,
 ) -> None:
     """Apply what a checkpoint and the entries after it say of garbage."""
-    parts = reader.listed_parts(listing, manifest)
+    parts = reader.listed_parts(storage, listing, manifest)
     with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
         messages = pool.in_order(partial(reader.read_part, storage), parts, ahead=reader.READ_AHEAD)
         for part, message in zip(parts, messages, strict=True):

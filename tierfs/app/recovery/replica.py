@@ -7,13 +7,14 @@ checkpoint, in a separate database, and copies the rows that differ.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from tierfs.app.recovery import given_archive
-from tierfs.app.recovery.from_journal import Rebuilder, meter_of
+from tierfs.app.recovery.from_journal import ON_OWNER, Rebuilder, Rebuilt, meter_of
 from tierfs.app.recovery.replica_rows import become_replica, clamp_to_cold, replace_rows
 from tierfs.app.setup import store_directory
 from tierfs.app.setup.create import warnings_of
@@ -29,10 +30,12 @@ from tierfs.engine.chunkstore.protocol import ChunkStorage
 from tierfs.engine.journal import cold_identity, left, reader, replay
 from tierfs.engine.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.engine.journal.reader import JournalListing
-from tierfs.engine.metadata import epoch_numbers
+from tierfs.engine.metadata import epoch_numbers, frames
 from tierfs.engine.metadata import records_pb2 as pb
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.ledgers.entry_rows import EntryRows
+
+log = logging.getLogger(__name__)
 
 # Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded.
 _STAGING = "metadata.next"
@@ -44,6 +47,7 @@ LIST_EVERY_S = 60.0
 
 # Listings tried: the owner may delete slots between our listing and our read; a new listing has newer ones.
 _ATTEMPTS = 3
+_TOO_FAST = "the journal changes faster than it can be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Follower:
                 continue  # deleted since it was listed
             self._listed_s = now_s
             return done
-        raise Unavailable("the journal changes faster than it can be read", remedy="retry")
+        raise Unavailable(_TOO_FAST, remedy="retry")
 
     def _lacks_next_slot(self) -> bool:
         try:
@@ -119,15 +123,26 @@ class Follower:
                 f"the bucket is being recovered from its objects, by an owner with epoch {listing.epoch}",
                 remedy="wait until it has written its checkpoint",
             )
-        if reader.must_start_over(listing, applied):
+        done = None if reader.must_start_over(listing, applied) else self._followed(listing, applied, report)
+        if done is None:
             self._start_over(report)
             done = Refreshed(started_over=True, slot=self._applied())
-        else:
-            entries = self._apply(listing, applied, report)
-            done = Refreshed(entries=entries, slot=applied + entries)
         if listing.noted >= done.slot:
             raise left.error(self._storage, listing.noted, cold_identity.FOLLOW)
         return done
+
+    def _followed(self, listing: JournalListing, applied: int, report: OnProgress) -> Refreshed | None:
+        """Apply the slots after `applied`; None if one is damaged, but in a checkpoint that its owner wrote since."""
+        try:
+            entries = self._apply(listing, applied, report)
+        except DataLoss as exc:
+            if exc.remedy == frames.UPGRADE:
+                raise
+            if max(listing.checkpoints, default=0) > self._applied():
+                log.info("the replica starts over from a checkpoint: %s", exc)
+                return None
+            raise DataLoss(str(exc), remedy=f"{ON_OWNER}; else {frames.RESTORE}") from exc
+        return Refreshed(entries=entries, slot=applied + entries)
 
     def _applied(self) -> int:
         with self._metadata.read() as txn:
@@ -179,6 +194,22 @@ def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
             yield SegmentId(change.ledger.segment_id)
 
 
+def _first_copy(
+    path: Path, storage: ChunkStorage, place: Place, clock: Clock, report: OnProgress, listing: JournalListing
+) -> Rebuilt:
+    """Return metadata in `path` as of the journal; begin again if its owner deletes what is still to be read."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return Rebuilder(path, storage, place, clock, meter_of(report, listing)).rebuild(listing)
+        except NotFound as exc:
+            if not listing.last_slot:
+                raise
+            log.info("the journal has advanced: %s", exc)
+        shutil.rmtree(path, ignore_errors=True)
+        listing = reader.list_journal(storage)
+    raise Unavailable(_TOO_FAST, remedy="retry")
+
+
 def create_replica(path: Path, place: Place, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
     """Make a store in `path`, which must be missing or empty, that follows the one in `place`, read-only.
 
@@ -196,7 +227,7 @@ def create_replica(path: Path, place: Place, report: OnProgress, clock: Clock | 
             left.require_moved(storage, "follow the other one until then: tierfs replica {option}")
         if listing.is_left:
             raise left.error(storage, listing.noted, "follow the new one: tierfs replica {option}")
-        rebuilt = Rebuilder(paths.metadata, storage, place, clock, meter_of(report, listing)).rebuild(listing)
+        rebuilt = _first_copy(paths.metadata, storage, place, clock, report, listing)
         with closing(rebuilt.metadata) as metadata:
             become_replica(metadata, report)
             unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all(report)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import islice
 
 from tierfs.base.bytes.progress import Meter, OnProgress, unseen
-from tierfs.base.words.errors import AlreadyExists, NotFound, PermissionDenied
+from tierfs.base.words.errors import AlreadyExists, DataLoss, NotFound, PermissionDenied
 from tierfs.engine.chunkstore.protocol import MOST_DELETED, BufferSource, ChunkStorage, ManyDeletes, StoredObject
 from tierfs.engine.chunkstore.validate import ATTEMPT_KEY
 from tierfs.engine.journal import kept_entries, levels
@@ -73,7 +73,14 @@ class Checkpointer:
         intent = self._intend()
         if intent is None:
             return self._state().checkpoint_slot
-        manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"), whole)
+        try:
+            manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"), whole)
+        except (DataLoss, NotFound) as exc:
+            if whole:
+                raise
+            # Levels before it, or slots, that it was to join. The metadata have all that is in them.
+            log.warning("the whole state is written as a new checkpoint, because one of before is damaged: %s", exc)
+            return self.checkpoint(report, whole=True)
         self._publisher.publish()  # the journal first names changes in the parts that are newer than the slot
         self._publisher.require_ownership()  # readers start at a manifest, so only the owner may write one
         self._put_manifest(intent, manifest)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -186,10 +187,18 @@ def parts_of(manifest: pb.CheckpointManifest) -> Iterator[ListedPart]:
             yield ListedPart(names, sum_, length_bytes, level.attempt, level.has_entries)
 
 
-def listed_parts(listing: JournalListing, manifest: pb.CheckpointManifest) -> list[ListedPart]:
-    """Return the parts of a checkpoint, with the names that are listed. Raises DataLoss when one is missing."""
+def listed_parts(storage: ChunkStorage, listing: JournalListing, manifest: pb.CheckpointManifest) -> list[ListedPart]:
+    """Return the parts of a checkpoint, with the names that are there. Raises DataLoss when one is missing.
+
+    A listing passes the names of levels long before their checkpoint, so it may show a new one without its new parts:
+    those are asked for.
+    """
     listed: list[ListedPart] = []
     for part in parts_of(manifest):
+        if not any(name in listing.parts for name in part.names):
+            for name in part.names:
+                with suppress(NotFound):
+                    listing.parts[name] = storage.stat(name)
         names = tuple(name for name in part.names if _is_listed(listing, name, part.length_bytes))
         if not names:
             raise DataLoss(
