@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import fsspec
@@ -72,17 +73,19 @@ def test_a_store_is_made_where_one_is_open(tmp_path: Path) -> None:
 
 
 def test_python_and_fsspec_open_the_new_store(store: Path) -> None:
-    old, files = python.open_store(str(store)), fsspec.filesystem("tierfs", store=str(store))
-    reader = old.open("old")
-    assert files.ls("", detail=False) == ["old"]
-    make_anew(store)
-    assert files.ls("", detail=False) == ["new"]
-    assert fsspec.filesystem("tierfs", store=str(store)).cat_file("new") == b"new"
-    assert python.open_store(str(store)).open("new").read() == b"new"
-    with pytest.raises(Fenced, match="another store is there now"):
-        old.ls()
-    with pytest.raises(Fenced, match="another store is there now"):
-        reader.read()
+    files = fsspec.filesystem("tierfs", store=str(store))
+    with python.open_store(str(store)) as old, closing(files):
+        reader = old.open("old")
+        assert files.ls("", detail=False) == ["old"]
+        make_anew(store)
+        assert files.ls("", detail=False) == ["new"]
+        assert fsspec.filesystem("tierfs", store=str(store)).cat_file("new") == b"new"
+        with python.open_store(str(store)) as new:
+            assert new.open("new").read() == b"new"
+        with pytest.raises(Fenced, match="another store is there now"):
+            old.ls()
+        with pytest.raises(Fenced, match="another store is there now"):
+            reader.read()
 
 
 def test_a_mount_of_the_old_store_is_stale(store: Path, tmp_path: Path) -> None:
