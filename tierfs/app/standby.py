@@ -26,7 +26,7 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import OnProgress, unseen
 from tierfs.base.system import processes
 from tierfs.base.words import units
-from tierfs.base.words.errors import Fenced, TierfsError, Unavailable
+from tierfs.base.words.errors import Fenced, TierfsError, Unavailable, WrongColdTier
 from tierfs.base.words.names import printable
 from tierfs.engine.journal import epochs, life
 from tierfs.engine.journal.epochs import EpochNote
@@ -107,7 +107,8 @@ class Standby:
             if not (self._is_standby and isinstance(exc, Unavailable)):
                 raise
             # Not as a failure, between whose attempts the pauses grow: the owner may die in one of them.
-            self._note(Phase.BLOCKED, f"the bucket cannot be reached from here: {exc}")
+            away = "" if isinstance(exc, WrongColdTier) else "the bucket cannot be reached from here: "
+            self._note(Phase.BLOCKED, f"{away}{_with_remedy(exc)}")
             return None
         if self._silence.look(evidence, began_s, self._clock.monotonic_s()) and self._is_standby:
             local_only_bytes = -1 if self._sign is None else self._sign.local_only_bytes
@@ -266,7 +267,7 @@ class Standby:
         try:
             taken = take_over(self._store, from_host, why, sign, report)
         except TierfsError as exc:
-            self._note(Phase.BLOCKED, f"the takeover failed: {exc}")
+            self._note(Phase.BLOCKED, f"the takeover failed: {_with_remedy(exc)}")
             if was_wanted:
                 standby_note.report(paths, wanted="", refused=f"{exc}")
             if isinstance(exc, Fenced):  # another standby or a recovery was faster: its journal is followed
@@ -328,6 +329,10 @@ def _taken(done: Promoted, from_host: str, at_ms: int, why: str, sign: SignOfLif
         more=len(done.incomplete) - len(listed),
         local_only_bytes=-1 if sign is None else sign.local_only_bytes,
     )
+
+
+def _with_remedy(error: TierfsError) -> str:
+    return f"{error}; {error.remedy}" if error.remedy else f"{error}"
 
 
 def _line(loss: SegmentLoss) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,18 @@ from tierfs.app.store import Store
 from tierfs.base.bytes.progress import unseen
 from tierfs.base.system.metrics import MetricName as M
 from tierfs.base.system.metrics import Sampled
-from tierfs.base.words.errors import AlreadyExists, Fenced, InvalidRequest, StorageFull, TierfsError, Unavailable
+from tierfs.base.words.errors import (
+    AlreadyExists,
+    Fenced,
+    InvalidRequest,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+    WrongColdTier,
+)
 from tierfs.base.words.types import Ack
-from tierfs.engine.journal import epochs, life
+from tierfs.engine.journal import epochs, left, life
+from tierfs.engine.journal.left import Left
 from tierfs.engine.journal.names import standby_of
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.records import SegmentRecord
@@ -476,3 +486,20 @@ class Appender(threading.Thread):
                 return
             self.acknowledged += data
             self.has_begun.set()
+
+
+@pytest.mark.parametrize("after_s", [20, 60])
+def test_a_standby_in_a_place_that_was_left_says_how_to_follow(hosts: Hosts, after_s: int) -> None:
+    """It is silent there, but its owner is not dead; a takeover looks sooner than the listing of each minute."""
+    follower = hosts.standby(after_s=after_s)
+    follower.look()
+    follower.look(owner=hosts.owner)
+    note = Left(int(max(slots(hosts))), hosts.owner.store.metadata.store_id, "file:/nas")
+    left.put(hosts.owner.work.cold.storage, note)
+    with suppress(WrongColdTier):  # of the takeover
+        follower.look_until_it_is_time()
+    assert not follower.is_owner
+    assert follower.note.phase is Phase.BLOCKED
+    assert "was moved to file:/nas" in follower.note.why
+    assert "tierfs config cold.url=file:/nas" in follower.note.why
+    assert "cannot be reached" not in follower.note.why

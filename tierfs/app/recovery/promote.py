@@ -22,7 +22,7 @@ from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.bytes.progress import OnProgress, doing, unseen
 from tierfs.engine.chunkstore.place import Place
 from tierfs.engine.chunkstore.protocol import ChunkStorage
-from tierfs.engine.journal import cold_identity, reader, store_mark
+from tierfs.engine.journal import cold_identity, left, reader, store_mark
 from tierfs.engine.journal.publish import Publisher
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.tiering.ledgers.entry_rows import EntryRows
@@ -62,6 +62,8 @@ def promote_with(
     shutil.rmtree(path, ignore_errors=True)
     try:
         listing = reader.list_journal(storage)
+        if listing.is_left:
+            raise left.error(storage, listing.noted, cold_identity.FOLLOW)
         require_not_left(storage, listing)
         there = store_mark.read_store_id(storage)
         if there not in (None, metadata.store_id):

@@ -22,7 +22,7 @@ from tierfs.engine.journal.names import (
 )
 from tierfs.engine.journal.objects import read_parsed
 from tierfs.engine.journal.reader import parts_of, read_manifest, read_part
-from tierfs.engine.metadata import frames
+from tierfs.engine.metadata import frames, store_ownership
 from tierfs.engine.metadata.records import StoreRecord
 from tierfs.engine.metadata.store import MetadataStore
 from tierfs.upkeep.check.findings import Finding, Kind, Mend, Severity
@@ -70,6 +70,10 @@ class JournalCheck:
 
     def _check(self, store: StoreRecord) -> Iterator[Finding]:
         state = store.journal
+        if state.fenced_by_epoch and store_ownership.is_old_backup(store):
+            error = store_ownership.fenced(store)
+            yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", f"not checked: {error}", remedy=error.remedy)
+            return
         if state.fenced_by_epoch:
             text = f"another store owns the bucket since epoch {state.fenced_by_epoch} and checks the journal"
             yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
