@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.options.config import ColdSettings
@@ -32,8 +33,17 @@ from tierfs.engine.metadata.transaction import ReadTransaction
 from tierfs.pipeline.reader import globs
 from tierfs.pipeline.reader.extents import Extent, ScannedStore, extents_of, with_blocks
 from tierfs.pipeline.reader.fetching import ScannedLedger
-from tierfs.pipeline.reader.partition_conditions import PartitionCondition, admits
 from tierfs.pipeline.reader.partition_directories import partition_value, partition_values, value_of
+
+if TYPE_CHECKING:
+    from tierfs.pipeline.reader.partition_conditions import PartitionCondition
+
+
+def conditions_of(text: str) -> tuple[PartitionCondition, ...]:
+    """Return the conditions in a text. Raises InvalidRequest as `parse_conditions`, which most reads do not need."""
+    from tierfs.pipeline.reader.partition_conditions import parse_conditions
+
+    return parse_conditions(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,13 @@ class Selection:
         `deep`: it lies below a directory that was entered. One named `column=value` is part of its table.
         """
         wanted = deep or self.recursive or partition_value(directory) is not None
-        return wanted and not self._hides(directory) and admits(self.conditions, directory)
+        if not wanted or self._hides(directory):
+            return False
+        if not self.conditions:
+            return True
+        from tierfs.pipeline.reader.partition_conditions import admits  # most reads have none
+
+        return admits(self.conditions, directory)
 
     def _hides(self, component: str) -> bool:
         return self.skips_hidden and names.is_hadoop_hidden(component)

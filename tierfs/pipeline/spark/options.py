@@ -17,9 +17,8 @@ from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import printable
 from tierfs.base.words.types import MIB, ReadPriority
 from tierfs.pipeline.reader.line_format import LineFormat, Mode, Separator, require_encoding
-from tierfs.pipeline.reader.partition_conditions import parse_conditions
 from tierfs.pipeline.reader.planning import Sizes
-from tierfs.pipeline.reader.selection import Selection, Tail
+from tierfs.pipeline.reader.selection import Selection, Tail, conditions_of
 from tierfs.pipeline.spark import catalog
 from tierfs.pipeline.spark.archived import ArchiveWait, WhenArchived
 from tierfs.pipeline.spark.named_positions import (
@@ -150,7 +149,7 @@ class ReadOptions:
             name_glob=given.text("pathGlobFilter"),
             modified_after_ms=given.time_ms("modifiedAfter", zone),
             modified_before_ms=given.time_ms("modifiedBefore", zone),
-            conditions=() if conditions is None else parse_conditions(conditions),
+            conditions=() if conditions is None else conditions_of(conditions),
             skips_hidden=given.choice("hiddenFiles", HiddenFiles, HiddenFiles.READ) is HiddenFiles.SKIP,
         )
         sizes = Sizes(
