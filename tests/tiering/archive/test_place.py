@@ -193,6 +193,8 @@ def test_the_old_object_stays_until_the_journal_names_the_new_one(world: World, 
     shutil.rmtree(world.path)
     host = replace(world, path=tmp_path / "again")
     tierfs("recover", "--cold-dir", world.cold, "-q", store=host.path, check=False)
+    checked = host.run("check", check=False)
+    assert f"to allow it: tierfs config archive.place=file:{world.nas}" in checked.out
     host.run("config", f"archive.place={world.nas}", "-q")
     host.require_data()
 

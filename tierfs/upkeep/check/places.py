@@ -70,7 +70,9 @@ class Places:
         except (Unavailable, PermissionDenied) as exc:
             if own:
                 raise
-            return _text(place, str(exc))
+            # Such as a place that was never allowed on this host, where no disk is to be mounted.
+            remedy = f"; {exc.remedy}" if isinstance(exc, PermissionDenied) and exc.remedy else ""
+            return _text(place, f"{exc}{remedy}")
 
     def _missing(self, place: LocationRecord, storage: ChunkStorage, *, own: bool) -> str | None:
         ids, empty = self._ids(place.id), self._unchunked(place.id)
