@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from tierfs.base.bytes import recoveries
 from tierfs.base.bytes.frozen import dataclass
 from tierfs.base.words.types import ByteRange, SegmentId
 
@@ -67,7 +66,7 @@ class Join:
         """Return this one and a later one as one of several sources."""
         births = (self.birth, self.last_birth, other.birth, other.last_birth)
         unsealed_id = max(self.unsealed_id, other.unsealed_id)
-        number = max(recoveries.last(self.recoveries), recoveries.last(other.recoveries))
+        recovered = (*self.recoveries[-2:-1], *other.recoveries[-2:-1])
         return replace(
             self,
             end=max(self.end, other.end),
@@ -75,7 +74,7 @@ class Join:
             last_birth=max(births),
             name="",
             unsealed_id=unsealed_id,
-            recoveries=(number, 0) if number else (),
+            recoveries=(max(recovered), 0) if recovered else (),
         )
 
 
@@ -116,7 +115,7 @@ class Joins:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether there are as many numbers as names tell, and ranges in order."""
+        """Return whether there are as many numbers as names tell, and ranges in order; each one's recoveries apart."""
         count = len(self.names)
         if len(self.numbers) != _NUMBERS * count or count > MAX_JOINS or len(self.unsealed_ids) not in (0, count):
             return False
@@ -124,14 +123,12 @@ class Joins:
         if self.recoveries and (len(recovered) != count or _flat(recovered) != self.recoveries):
             return False
         joins = list(self)
-        return all(join.start < join.end and recoveries.are_sound(join.recoveries) for join in joins) and all(
-            a.start <= b.start for a, b in pairwise(joins)
-        )
+        return all(join.start < join.end for join in joins) and all(a.start <= b.start for a, b in pairwise(joins))
 
     @property
     def last_recovery(self) -> int:
         """Return the greatest number of a recovery of a source; 0 for none."""
-        return max((recoveries.last(values) for values in self._recoveries()), default=0)
+        return max((values[-2] for values in self._recoveries() if values), default=0)
 
     def _recoveries(self) -> list[tuple[int, ...]]:
         """Return those of each source."""

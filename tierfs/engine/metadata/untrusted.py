@@ -100,7 +100,9 @@ def check_segment(record: SegmentRecord) -> None:
     check_removal(record)
     require(record.start_offset <= record.length <= MAX_OFFSET, "a segment has an impossible length", record.id)
     check_times(record.created_ms, record.modified_ms, record.changed_ms, record.sealed_ms, record.recovered_ms)
-    require(record.joins.is_sound, "a segment has impossible joins", record.id)
+    joins = record.joins
+    is_sound = joins.is_sound and all(recoveries.are_sound(join.recoveries) for join in joins)
+    require(is_sound, "a segment has impossible joins", record.id)
     require(recoveries.are_sound(record.recoveries), "a segment has impossible recoveries", record.id)
     require(record.writer_epoch <= MAX_ID and record.generation <= MAX_ID, "a counter overflows", record.id)
 
