@@ -95,7 +95,7 @@ def test_a_replica_is_refreshed_by_one_process_that_says_so(owner: Path, mounted
         True,
     )
     refused = tierfs("append", "x", store=replica, stdin=b"x", check=False)
-    assert (refused.code, "tierfs recover" in refused.err) == (6, True)
+    assert (refused.code, "tierfs standby --now" in refused.err) == (6, True)
     assert tierfs("status", "--json", store=replica).json["journal"]["replica"] is True
 
 

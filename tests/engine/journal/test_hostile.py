@@ -205,7 +205,13 @@ REFUSED: dict[str, list[pb.Change]] = {
     "an archive place of others": [location(writable=False)],
     "the cold tier as the archive": [location(1)],
     "an adopted place that becomes the archive": [location(writable=False, archive=False), location()],
-    "an archive place that becomes another one": [location(), location(archive=False)],
+    "an archive place that becomes another one": [location(), location(writable=False, archive=False)],
+    "an archive place that ends and has objects": [
+        location(),
+        segment(),
+        link([chunk()], [placed()]),
+        location(archive=False),
+    ],
     "an object in no archive place": [segment(), link([chunk()], [placed()])],
     "an object in the archive that is in the cold tier": [
         location(),

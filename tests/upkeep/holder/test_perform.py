@@ -50,6 +50,9 @@ from tierfs.upkeep.holder.verbs import (
 
 pytestmark = pytest.mark.timeout(60)
 
+# A forked append takes 0.1 s; one that waits for the lock of a stopped process would never end.
+_APPEND_S = 5.0
+
 DONE = OffloadReport(segments=1, objects=1, bytes=8, journal_entries=1)
 
 
@@ -350,11 +353,25 @@ def test_a_holder_busy_with_another_request_is_not_named(
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+    """Stop a process that is in no transaction: with LMDB's lock it would stop whoever writes, too."""
     try:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            command = start_append()
+            try:
+                assert command.wait(_APPEND_S) == 0
+                break
+            except subprocess.TimeoutExpired:
+                os.kill(pid, signal.SIGCONT)
+                assert command.wait(30) == 0
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def start_append() -> forked.Child:
+    nothing = tuple(os.open(os.devnull, flags) for flags in (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))
+    return forked.start("tierfs", ["append", "other"], os.environ, nothing)
 
 
 @pytest.mark.slow
