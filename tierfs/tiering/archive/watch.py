@@ -48,7 +48,7 @@ class ArchiveWatch:
         """Rows of the policies of the last pass, and the places."""
         self._seen = 0
         """Transaction of the last look at them."""
-        self._why_not: dict[str | None, str] = {}
+        self._why_not: dict[str, str] = {}
         """Why nothing can move to a class, None for all of them; empty if it can."""
         self._pass: Iterator[ArchiveAction | None] | None = None
         self._rest_until_ms = 0
@@ -88,10 +88,10 @@ class ArchiveWatch:
                 if (*rows, *places) != self._settings:
                     self._settings, self._rest_until_ms = (*rows, *places), 0
                     self._why_not = {}
-            return bool(self._settings) and self._can_move(txn, None) and now_ms >= self._rest_until_ms
+            return bool(self._settings) and now_ms >= self._rest_until_ms
 
-    def _can_move(self, txn: ReadTransaction, storage_class: str | None) -> bool:
-        """Return whether objects can move to a class, None for any; the first time, warn if not."""
+    def _can_move(self, txn: ReadTransaction, storage_class: str) -> bool:
+        """Return whether objects can move to a class; the first time, warn if not."""
         if storage_class not in self._why_not:
             why = policies.why_no_archive(txn, policies.location(txn, self._location_id), storage_class)
             self._why_not[storage_class] = why
