@@ -45,6 +45,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.base.system import memory_limit, osio
 from tierfs.engine.chunkstore.http.tls import TlsClient
 from tierfs.engine.chunkstore.memory import MemoryStorage
+from tierfs.engine.metadata import environment
 from tierfs.faces.doctor.machine import available_bytes
 from tierfs.tiering.garbage import ballast
 
@@ -143,6 +144,18 @@ def ballast_without_blocks() -> Iterator[None]:
     """What stores set aside for a full disk takes no blocks, but on small disks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ballast, "create", sparse_ballast.create)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_maps() -> Iterator[None]:
+    """The metadata of a store in this process take 64 GiB of address space, not 1 TiB, of which there are 127.
+
+    Deaths of the World and replaced stores leave theirs open, as do drivers of Spark: one process of a run had so many
+    that no store could be opened any more.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "MAP_SIZE_BYTES", 64 << 30)
         yield
 
 
