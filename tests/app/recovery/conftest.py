@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.recovery.standing_by import Hosts, hosts_in
 from tests.stores import TestStore, open_test_store
 from tierfs.engine.chunkstore.memory import MemoryStorage
 
@@ -20,3 +21,10 @@ def cold() -> MemoryStorage:
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store", policy=getattr(request.module, "POLICY", None)) as opened:
         yield opened
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, expected_warnings: list[str]) -> Iterator[Hosts]:
+    expected_warnings += ["this standby takes the bucket over", "this store owns the bucket since"]
+    with hosts_in(tmp_path) as hosts:
+        yield hosts

@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import verbs
 from tests.doubles.manual_clock import ManualClock
+from tests.engine.journal.replaying import check_store
 from tierfs.app.setup.create import init_store
 from tierfs.app.standby import Standby
 from tierfs.app.standby_orders import create_standby
@@ -135,3 +137,14 @@ def hosts_in(root: Path) -> Iterator[Hosts]:
         owner = Owner.of(store)
         owner.append("cold", b"abcd", Ack.COLD)
         yield Hosts(root, owner, opened)
+
+
+def read(store: Store, name: str) -> bytes:
+    parts: list[bytes] = []
+    verbs.cat(store, name, None, None, None, lambda data: parts.append(bytes(data)))
+    return b"".join(parts)
+
+
+def check_rows(store: Store) -> None:
+    with store.metadata.read() as txn:
+        check_store(txn)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests import verbs
-from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Follower, Hosts, Owner, append, hosts_in
+from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Hosts, Owner, append, check_rows, read
 from tests.commands import tierfs
 from tests.doubles.manual_clock import ManualClock
-from tests.engine.journal.replaying import check_store
-from tierfs.app.recovery import promote as promotion
 from tierfs.app.recovery import recover
 from tierfs.app.standby_orders import create_standby, pause, resume, take_over_now
 from tierfs.app.store import Store
@@ -27,13 +23,12 @@ from tierfs.base.words.errors import (
     AlreadyExists,
     Fenced,
     InvalidRequest,
-    StorageFull,
     TierfsError,
     Unavailable,
     WrongColdTier,
 )
 from tierfs.base.words.types import Ack
-from tierfs.engine.journal import epochs, left, life
+from tierfs.engine.journal import left, life
 from tierfs.engine.journal.left import Left
 from tierfs.engine.journal.names import standby_of
 from tierfs.engine.metadata import directories
@@ -46,22 +41,9 @@ FAILOVERS = 10
 APPENDERS = 3
 
 
-@pytest.fixture
-def hosts(tmp_path: Path, expected_warnings: list[str]) -> Iterator[Hosts]:
-    expected_warnings += ["this standby takes the bucket over", "this store owns the bucket since"]
-    with hosts_in(tmp_path) as hosts:
-        yield hosts
-
-
 def segment(store: Store, name: str) -> SegmentRecord:
     with store.metadata.read() as txn:
         return directories.segment_by_name(txn, name)
-
-
-def read(store: Store, name: str) -> bytes:
-    parts: list[bytes] = []
-    verbs.cat(store, name, None, None, None, lambda data: parts.append(bytes(data)))
-    return b"".join(parts)
 
 
 def journal(hosts: Hosts) -> set[str]:
@@ -74,11 +56,6 @@ def slots(hosts: Hosts) -> set[str]:
 
 def marks(hosts: Hosts) -> int:
     return sum(standby_of(f"journal/{name}") is not None for name in journal(hosts))
-
-
-def check_rows(store: Store) -> None:
-    with store.metadata.read() as txn:
-        check_store(txn)
 
 
 def test_a_store_without_a_standby_sends_no_sign_of_life(hosts: Hosts) -> None:
@@ -251,70 +228,6 @@ def test_a_check_knows_what_it_is_about_and_can_allow(hosts: Hosts) -> None:
     assert seen.read_text().split() == [str(standby.store.path), str(AFTER_S)]
 
 
-def test_of_two_standbys_one_takes_over_and_the_other_follows_it(hosts: Hosts) -> None:
-    first, second = hosts.standby(), hosts.standby()
-    for standby in (first, second):
-        standby.look()
-    for standby in (first, second):
-        standby.look(owner=hosts.owner)
-    first.look_until_it_is_time()
-    append(first.store, "new", b"by the first", Ack.COLD)
-    second.look(3)
-    assert (first.is_owner, second.is_owner) == (True, False)
-    assert read(second.store, "new") == b"by the first"
-    second.look_until_it_is_time()  # the first never showed a sign of life: it died at once
-    assert second.is_owner, "an owner that was a standby is known to show signs of life"
-    assert read(second.store, "new") == b"by the first"
-    with pytest.raises(Fenced):
-        append(first.store, "new", b"late", Ack.COLD)
-
-
-def test_a_standby_that_loses_the_race_follows_the_winner(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = hosts.standby(), hosts.standby()
-    for standby in (first, second):
-        standby.look()
-    for standby in (first, second):
-        standby.look(owner=hosts.owner)
-    rebuild = recover.owned
-
-    def late(*args: object, **named: object) -> object:
-        monkeypatch.setattr(promotion, "owned", rebuild)
-        first.look_until_it_is_time()
-        return rebuild(*args, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(promotion, "owned", late)
-    second.look_until_it_is_time()
-    assert (first.is_owner, second.is_owner) == (True, False)
-    append(first.store, "cold", b"efgh", Ack.COLD)
-    second.look()
-    assert read(second.store, "cold") == b"abcdefgh"
-
-
-@pytest.mark.parametrize(("module", "step"), [(epochs, "newest"), (promotion, "reached")], ids=["late", "early"])
-def test_a_standby_supersedes_no_other_that_has_just_taken_over(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, module: object, step: str
-) -> None:
-    """Clients of the other one write already. Its own epoch would be the greater one, as it knows the other's."""
-    first, second = hosts.standby(), hosts.standby()
-    for standby in (first, second):
-        standby.look()
-    for standby in (first, second):
-        standby.look(owner=hosts.owner)
-    original = getattr(module, step)
-
-    def late(*args: object) -> object:
-        monkeypatch.setattr(module, step, original)
-        first.look_until_it_is_time()
-        return original(*args)
-
-    monkeypatch.setattr(module, step, late)
-    second.look_until_it_is_time()
-    assert (first.is_owner, second.is_owner) == (True, False)
-    append(first.store, "s", b"at once", Ack.COLD)
-    second.look()
-    assert read(second.store, "s") == b"at once"
-
-
 def test_a_previous_owner_says_that_the_takeover_is_over(hosts: Hosts) -> None:
     hosts.answered().look_until_it_is_time()
     store = hosts.owner.store
@@ -322,67 +235,6 @@ def test_a_previous_owner_says_that_the_takeover_is_over(hosts: Hosts) -> None:
         hosts.owner.tick()
     done = tierfs("standby", store=store.path)
     assert done.out == ("another store owns the bucket since epoch 2; bytes that only this disk has: tierfs status\n")
-
-
-def dying(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, step: str) -> Follower:
-    """A standby whose takeover dies at a step."""
-
-    def dies(*_: object, **__: object) -> None:
-        raise StorageFull("the disk is full")
-
-    standby = hosts.answered()
-    with monkeypatch.context() as patch:
-        patch.setattr(promotion, step, dies)
-        with pytest.raises(StorageFull):
-            standby.look_until_it_is_time()
-    assert standby.store.is_replica
-    return standby
-
-
-@pytest.mark.parametrize("step", ["owned", "settle", "become_owner"])
-def test_a_takeover_that_dies_half_way_continues_at_once(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """Another process sees what the dead one saw, or its own epoch, which owns the bucket."""
-    standby = dying(hosts, monkeypatch, step)
-    if step != "owned":
-        with pytest.raises(Fenced):
-            hosts.owner.append("cold", b"x", Ack.COLD)
-    again = hosts.opened_standby(standby.store.path, standby.clock)
-    pause(again.store, "not now")
-    again.look(2)
-    assert again.store.is_replica
-    resume(again.store)
-    again.look()
-    assert again.is_owner
-    assert again.note.attempt == again.note.beat == ""
-    check_rows(again.store)
-    assert read(again.store, "cold") == b"abcd"
-
-
-def test_a_takeover_that_died_does_not_continue_after_a_sign_of_life(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    standby = dying(hosts, monkeypatch, "owned")
-    owner_clock = hosts.owner.store.clock
-    assert isinstance(owner_clock, ManualClock)
-    owner_clock.advance(AFTER_S)  # it was stopped, and shows a sign at its next tick
-    again = hosts.opened_standby(standby.store.path, standby.clock)
-    again.look(AFTER_S // LOOK_S, owner=hosts.owner)
-    assert again.store.is_replica
-    assert again.note.silent_s < AFTER_S // 2
-    again.look_until_it_is_time()
-    assert again.is_owner
-
-
-def test_a_takeover_that_died_does_not_continue_against_another_owner(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    standby = dying(hosts, monkeypatch, "become_owner")
-    take_over_now(hosts.standby().store)
-    again = hosts.opened_standby(standby.store.path, standby.clock)
-    again.look(2)
-    assert again.store.is_replica
 
 
 def test_a_standby_that_starts_again_counts_on_without_the_time_between(hosts: Hosts) -> None:
