@@ -17,6 +17,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.conftest import append, opened_store
+from tests.mount.namespaces import in_namespace
 
 pytestmark = [
     pytest.mark.mount,
@@ -69,7 +70,7 @@ def run(tmp_path: Path, programs: Path) -> Run:
     def run(script: str) -> str:
         text = PRELUDE.format(programs=programs, directory=tmp_path) + script
         done = subprocess.run(
-            ["unshare", "--mount", "--propagation", "private", "bash", "-c", text],
+            in_namespace(tmp_path, "bash", "-c", text),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

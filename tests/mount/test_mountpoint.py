@@ -18,6 +18,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.conftest import append, opened_store, serving
+from tests.mount.namespaces import in_namespace
 from tests.mount.waiting import eventually
 from tierfs.base.system import places
 from tierfs.base.words.errors import Unavailable
@@ -39,9 +40,9 @@ def store(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def other_namespace() -> Iterator[subprocess.Popen[bytes]]:
-    """A process with copies of all mounts, which nothing here changes."""
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 100"]
+def other_namespace(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with copies of the mounts in the directory, which nothing here changes."""
+    command = in_namespace(directory, "sh", "-c", "echo; exec sleep 100")
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -67,7 +68,7 @@ def test_the_process_has_ended_when_umount_returns(store: Path, tmp_path: Path) 
 
 @needs_root
 def test_a_process_that_another_mount_namespace_keeps_is_named(store: Path, tmp_path: Path) -> None:
-    with serving(store, tmp_path / "mnt") as mounted, other_namespace() as other:
+    with serving(store, tmp_path / "mnt") as mounted, other_namespace(tmp_path) as other:
         refused = tierfs("umount", tmp_path / "mnt", check=False)
         assert refused.code == 5
         assert f"process {mounted.process.pid} " in refused.err

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mount.namespaces import in_namespace
+
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "mount_helpers/systemd").glob("*.service"))
 TIMERS = sorted((ROOT / "mount_helpers/systemd").glob("*.timer"))
@@ -170,6 +172,6 @@ def test_a_user_with_the_capability_mounts_for_others_without_fusermount() -> No
     python = Path("/srv/code", Path(sys.executable).relative_to(ROOT)) if ROOT in Path(sys.executable).parents else ""
     tierfs = f"{python or sys.executable} -P -m tierfs"
     words = {"directory": "/srv", "root": str(ROOT), "capable": " ".join(CAPABLE), "tierfs": tierfs}
-    command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", SCRIPT.format(**words)]
+    command = in_namespace(Path(words["directory"]), "bash", "-c", SCRIPT.format(**words))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, "allow_other" in done.stdout, "unmounted" in done.stdout) == (0, True, True), done

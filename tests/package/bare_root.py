@@ -13,17 +13,21 @@ from typing import IO
 
 import pytest
 
+from tests.mount.namespaces import FORGET_OTHERS
+
 RELEASE = "bookworm"
 BASE = "TIERFS_TEST_BARE_ROOT"
 """A root that debootstrap made before, to be copied; a new one takes a minute."""
 
 PASSED_ON = re.compile(r"SSL_CERT_(FILE|DIR)|CURL_CA_BUNDLE|\w+_proxy|\w+_PROXY")
 
-ENTER = """
+ENTER = f"""
 set -e
 root=$1
 shift
 mount --make-rprivate /
+keep=$root
+{FORGET_OTHERS}
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"

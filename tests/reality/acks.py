@@ -114,10 +114,14 @@ class Drill:
 
     def _kill(self, number: int) -> None:
         lines, errors = self.appenders.pop(number).end()
-        assert not errors, errors
+        self.require_silence(errors)
         for line in lines:
             if line.endswith("\n"):  # what was told before the end
                 self._hear(line)
+
+    def require_silence(self, errors: str) -> None:
+        """Raise AssertionError for what an appender should not have printed."""
+        assert not errors, errors
 
     def _kill_holder(self) -> None:
         if self.holder is not None:

@@ -7,6 +7,7 @@ acknowledged is missing.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,8 @@ _FILLINGS = 4
 """Times that a full disk is filled again: appends make room by evicting what is cold."""
 _REFUSALS = ("StorageFull", "ReadOnlyDisk", "Unavailable", "Unconfirmed")
 """Of appends; the first one that fails may have the disk's own error."""
+_LATE_SEAL = re.compile(r"\S+ cannot be made read-only; `tierfs check --repair` will do it: .* the disk is read-only\n")
+"""Of an appender: the disk failed between the commit of its chunk and the mode of the file."""
 _LOOKS = ("ls -R", "info l/s0", "du", "status", "check", "gc", "config", "ledger ls")
 _END_S = 60.0
 
@@ -128,6 +131,9 @@ class Nights(Drill):
             self.seen["appends refused"] += 1
         else:
             super()._hear(line)
+
+    def require_silence(self, errors: str) -> None:
+        super().require_silence(_LATE_SEAL.sub("", errors))
 
     def _refused_line(self, number: int) -> bool:
         line = self.appenders[number].line()

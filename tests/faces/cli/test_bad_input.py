@@ -11,6 +11,7 @@ import pytest
 
 from tests.commands import Done, tierfs
 from tests.conftest import Bucket
+from tests.mount.namespaces import in_namespace
 
 
 def refused(done: Done, code: int, *words: str) -> None:
@@ -68,7 +69,7 @@ def test_no_fuse_device(store: Path, tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     script = f"mount -t tmpfs none /dev && exec {sys.executable} -m tierfs mount {tmp_path / 'mnt'}"
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script],
+        in_namespace(tmp_path, "sh", "-c", script),
         capture_output=True,
         text=True,
         check=False,
