@@ -111,6 +111,8 @@ def test_a_sign_that_fails_is_due_at_once(owner: Owner, expected_warnings: list[
         flaky.fail("put", Unavailable("away"))
         assert owner.after(0)
         assert life.seen(owner.store.cold) is None
+        note = standby_note.read(owner.store.paths)
+        assert (note.phase, note.after_s, note.age_s(owner.store.clock)) == (Phase.OWNER, FIRST.after_s, None)
     assert owner.after(0)
     assert life.seen(owner.store.cold) is not None
 

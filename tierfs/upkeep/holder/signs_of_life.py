@@ -59,6 +59,7 @@ class SignsOfLife:
             if not self._failing:
                 log.warning("no sign of life reaches the bucket, so a standby may take over: %s", exc)
             self._failing = True
+            self._note()  # also of the first one: `status` would show no problem while none can be written
             return
         if self._failing:
             log.warning("signs of life reach the bucket again")
@@ -70,13 +71,16 @@ class SignsOfLife:
         if self._hosts:
             life.show(self._publisher.storage, self._sign())
         self._shown_s = self._metadata.clock.boot_s()
+        self._note(boot_id=self._metadata.clock.boot_id(), seen_s=self._shown_s)
+
+    def _note(self, **shown: object) -> None:
+        """Note the standbys, and when one was `shown`."""
         standby_note.report(
             self._paths,
             phase=Phase.OWNER if self._hosts else Phase.NONE,
             after_s=_shortest_s(self._hosts),
             other_host=", ".join(sorted(set(self._hosts.values()))),
-            boot_id=self._metadata.clock.boot_id(),
-            seen_s=self._shown_s,
+            **shown,
         )
 
     def _sign(self) -> SignOfLife:

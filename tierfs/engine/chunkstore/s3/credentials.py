@@ -5,26 +5,27 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from typing import TYPE_CHECKING
 
 import botocore.config
 import botocore.exceptions
 import botocore.loaders
 import botocore.session
-from botocore.credentials import Credentials, RefreshableCredentials
+from botocore.credentials import Credentials, EnvProvider, RefreshableCredentials
 
 from tierfs.base.system.clock import Clock, SystemClock
 
-if TYPE_CHECKING:
-    pass
-
 _log = logging.getLogger(__name__)
+# At INFO it tells with each look where credentials were found.
+logging.getLogger("botocore.credentials").setLevel(logging.WARNING)
 
 # Least time between two looks for other credentials: each reads files for some 5 ms (measured).
 _LOOK_S = 1.0
 
 # Requests signed before the credentials changed are refused no later (a guess): each may be repeated.
 _ON_THE_WAY_S = 60.0
+
+# What botocore calls credentials that it found in the environment.
+_ENVIRONMENT = EnvProvider.METHOD
 
 
 class Renewal:
@@ -36,7 +37,8 @@ class Renewal:
     def __init__(self, profile: str | None, held: Credentials | None, clock: Clock | None = None) -> None:
         """Change `held` in place: the client and all that signs share it."""
         self._profile = profile
-        self._held = None if isinstance(held, RefreshableCredentials) else held
+        fixed = isinstance(held, RefreshableCredentials) or (held is not None and held.method == _ENVIRONMENT)
+        self._held = None if fixed else held
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._looked_s = self._changed_s = -math.inf
