@@ -157,7 +157,7 @@ def _require_restored(store: Store, location_id: LocationId) -> None:
     with Pool(_LOOKS, "tierfs-move") as pool:
         for some in batches(store.metadata.read, OBJECTS, _BATCH, archived):
             deque(pool.in_order(unrestored.holds, some), maxlen=0)
-    unrestored.require_none("moved", "first run: tierfs thaw / --wait")
+    unrestored.require_none("moved", "first run: tierfs thaw --wait /")
 
 
 def _same_place(before: Place, place: Place) -> InvalidRequest:

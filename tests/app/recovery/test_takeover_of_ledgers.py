@@ -101,7 +101,7 @@ class Frozen(Wrapped):
 
     def _call(self, verb: str, name: str, function: Callable[[], T]) -> T:
         if verb == "read" and name in self.frozen:
-            raise Archived(f"{name} is in the archive", remedy="run: tierfs thaw PATH --wait")
+            raise Archived(f"{name} is in the archive", remedy="run: tierfs thaw --wait PATH")
         return function()
 
 

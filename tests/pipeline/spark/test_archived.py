@@ -83,7 +83,7 @@ def test_bytes_that_no_row_has_are_not_waited_for(store: Store, server: ArchiveS
 
 def test_a_task_that_meets_an_archived_object_requests_it_once(store: Store, server: ArchiveServer) -> None:
     """No record says it: each try of Spark costs one request with a signed URL, and one without."""
-    with pytest.raises(TierfsException, match=r"segment a/one: .*; run: tierfs thaw a/one --wait; or set the option"):
+    with pytest.raises(TierfsException, match=r"segment a/one: .*; run: tierfs thaw --wait a/one; or set the option"):
         read(store, "a")
     assert len(server.reads) == 2
 
@@ -114,7 +114,7 @@ def test_a_wait_ends(store: Store, server: ArchiveServer, expected_warnings: lis
     with pytest.raises(TierfsException, match=ended):
         read(store, "a", archived="wait", thawDays="1", archivedTimeout="10ms")
     note_archived(store)
-    assert "1 archived object of a/one: requested, but not back yet; run: tierfs thaw a/one --wait" in refusal(
+    assert "1 archived object of a/one: requested, but not back yet; run: tierfs thaw --wait a/one" in refusal(
         store.path, "a"
     )
 

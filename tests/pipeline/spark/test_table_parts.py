@@ -385,10 +385,10 @@ def test_a_table_names_its_own_options_and_no_checkpoint() -> None:
     with pytest.raises(DataLoss, match="older than the table") as caught, told_of_a_table():
         raise lost
     assert caught.value.remedy == "add --skip-lost to continue without the lost rows, or start another table"
-    archived = Archived("s is in the archive", remedy=f"run: tierfs thaw s --wait{OR_WAIT}")
+    archived = Archived("s is in the archive", remedy=f"run: tierfs thaw --wait s{OR_WAIT}")
     with pytest.raises(Archived) as waiting, told_of_a_table():
         raise archived
-    assert waiting.value.remedy == "run: tierfs thaw s --wait"
+    assert waiting.value.remedy == "run: tierfs thaw --wait s"
     other = DataLoss("a chunk is damaged", remedy="run: tierfs check")
     with pytest.raises(DataLoss) as told, told_of_a_table():
         raise other
@@ -398,9 +398,9 @@ def test_a_table_names_its_own_options_and_no_checkpoint() -> None:
 def test_a_job_has_the_kind_of_the_error_that_its_source_raised() -> None:
     """Exit codes follow from it: a script may repeat what is not available now, and not what must be thawed."""
     with pytest.raises(TierfsException) as of_source, explained_to_people():
-        raise Archived("segment s: x is in the archive", remedy=f"run: tierfs thaw s --wait{OR_WAIT}")
+        raise Archived("segment s: x is in the archive", remedy=f"run: tierfs thaw --wait s{OR_WAIT}")
     (shown,) = traceback.format_exception_only(of_source.value)
-    with pytest.raises(Archived, match=r"x is in the archive; run: tierfs thaw s --wait$"), explained():
+    with pytest.raises(Archived, match=r"x is in the archive; run: tierfs thaw --wait s$"), explained():
         raise PySparkException(f"Traceback\n{shown}\nat org.apache.spark")
 
 

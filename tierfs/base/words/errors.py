@@ -219,7 +219,7 @@ class WrongColdTier(Unavailable):
 class Archived(TierfsError):
     """Bytes are in a storage class that has to bring them back before they can be read, which takes minutes to hours.
 
-    Do: run `tierfs thaw PATH --wait`, and read again: see docs/archive.md. A retry without it fails in
+    Do: run `tierfs thaw --wait PATH`, and read again: see docs/archive.md. A retry without it fails in
     the same way, and nothing is lost.
     """
 

@@ -23,7 +23,7 @@ from tierfs.base.words.errors import (
     Unavailable,
     unexpected,
 )
-from tierfs.base.words.names import printable
+from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 from tierfs.engine.metadata import directories
 from tierfs.engine.metadata.ledger_records import EntryRun
@@ -269,7 +269,8 @@ class ScanFetcher:
         if isinstance(error, Archived):
             return Archived(
                 f"segment {name}: {error}",
-                remedy=f"run: tierfs thaw {name} --wait; or set the option archived to wait, which looks first",
+                remedy=f"run: tierfs thaw --wait {as_word(source.name)}; "
+                "or set the option archived to wait, which looks first",
             )
         if isinstance(error, BlockDiffers):
             return DataLoss(f"segment {name}: {error}", remedy=error.remedy)

@@ -17,7 +17,7 @@ from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.deadlines import Deadline
 from tierfs.base.words import units
 from tierfs.base.words.errors import Archived, InvalidRequest, Unavailable
-from tierfs.base.words.names import printable
+from tierfs.base.words.names import as_word, printable
 from tierfs.base.words.types import ObjectId, Tier
 from tierfs.engine.metadata import tables
 from tierfs.engine.metadata.records import ObjectRecord
@@ -139,7 +139,7 @@ class ArchivedObjects:
         waiting = f"{units.count(seen.objects - seen.ready, 'archived object')} of {_some(unread)}"
         if not self._wait.waits:
             raise Archived(
-                f"{waiting}: requested, but not back yet", remedy=f"run: tierfs thaw {printable(unread[0][1])} --wait"
+                f"{waiting}: requested, but not back yet", remedy=f"run: tierfs thaw --wait {as_word(unread[0][1])}"
             )
         log.warning("waiting up to %s for %s: %s", deadline.limit, waiting, _size(seen))
         self._reported_s = self._clock.monotonic_s()

@@ -250,7 +250,7 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
     if code in _ARCHIVED:
         return Archived(
             f"{url} is in the archive, and must be restored before it can be read",
-            remedy="run: tierfs thaw PATH --wait",
+            remedy="run: tierfs thaw --wait PATH",
         )
     if code == "InvalidRange":
         return DataLoss(f"{url}: bytes after its end were requested")

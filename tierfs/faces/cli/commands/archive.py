@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tierfs.app.store import Store
+from tierfs.base.words.names import as_word
 from tierfs.base.words.storage_classes import is_restored_first
 from tierfs.base.words.types import IN_PLACE
 from tierfs.faces.cli import output
@@ -51,7 +52,7 @@ def archive(session: Session, store: Store, name: str, storage_class: str | None
     text = "\n".join(lines) or f"nothing to move to {to} below {output.path(name)}"
     session.done({"path": name, "storage_class": chosen, "dry_run": dry_run, **output.fields(done)}, text)
     if done.objects and is_restored_first(chosen) and not dry_run:
-        session.note(f"to read them again: tierfs thaw {output.path(name)} --wait")
+        session.note(f"to read them again: tierfs thaw --wait {as_word(name or '/')}")
 
 
 def _told(storage_class: str) -> str:

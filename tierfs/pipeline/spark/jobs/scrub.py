@@ -156,7 +156,7 @@ class _Judge:
         except NotFound:
             return replace(fault, fault=Fault.MISSING)
         if fault.fault is Fault.AWAY and is_restored_first(stored.storage_class):
-            raise Archived(fault.why, remedy="run: tierfs thaw / --wait, and then this job again")
+            raise Archived(fault.why, remedy="run: tierfs thaw --wait /, and then this job again")
         if fault.fault is Fault.AWAY:
             raise Unavailable(f"{printable(fault.object.name)} is not reachable: {fault.why}", remedy="run it again")
         return replace(fault, fault=Fault.UNSEEN, why="this machine can read it, but an executor cannot")

@@ -249,7 +249,7 @@ class DeepCheck:
         if archived_bytes:
             raise Unavailable(
                 f"{units.size(archived_bytes)} are in the archive and were not read",
-                remedy="run: tierfs thaw PATH --wait",
+                remedy="run: tierfs thaw --wait PATH",
             )
 
     def _pieces(self, segment_id: SegmentId) -> Iterator[ScrubPiece]:
