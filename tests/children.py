@@ -1,4 +1,4 @@
-"""A child of fork that does one thing and ends: it must never run the rest of the tests."""
+"""Children of fork that do one thing and end, and whether a process has ended."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from typing import NoReturn
 
 FAILED = 1
 
+_NUM_THREADS = 17
+"""Of the words after the name in `/proc/PID/stat`: proc(5)."""
+
 
 def die(code: int = 0) -> NoReturn:
     """End this process as a kill does: nothing is closed, written or taken apart."""
     os._exit(code)
+
+
+def runs(stat: str) -> bool:
+    """Return whether a process with this `/proc/PID/stat` still runs: one thread of it keeps its locks and files."""
+    words = stat.rpartition(")")[2].split()
+    return words[0] != "Z" or int(words[_NUM_THREADS]) > 1  # after a kill the first thread may be the first to end
 
 
 def code_of_child(work: Callable[[], int]) -> int:

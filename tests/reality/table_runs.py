@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.children import runs
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
 
@@ -91,7 +92,7 @@ class TableRun:
 
     def processes(self) -> list[int]:
         """Return the driver and its JVM, those that are alive."""
-        return [pid for pid, session, state in _all() if session == self.process.pid and state != "Z"]
+        return [pid for pid, session in _running() if session == self.process.pid]
 
     def ended(self) -> bool:
         return self.process.poll() is not None
@@ -144,11 +145,12 @@ class TableRun:
             self._news.notify_all()
 
 
-def _all() -> list[tuple[int, int, str]]:
-    """Return all processes, with their sessions and states."""
+def _running() -> list[tuple[int, int]]:
+    """Return all processes that run, with their sessions."""
     listed = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended
-            words = path.read_text().rpartition(")")[2].split()
-            listed.append((int(path.parent.name), int(words[3]), words[0]))
+            stat = path.read_text()
+            if runs(stat):
+                listed.append((int(path.parent.name), int(stat.rpartition(")")[2].split()[3])))
     return listed

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import runs
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.servers.rgw import free_ports
@@ -43,8 +44,8 @@ def daemon(path: Path) -> Iterator[int]:
 
 def _alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+        return runs(Path(f"/proc/{pid}/stat").read_text())
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
