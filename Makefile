@@ -21,7 +21,7 @@ SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 HDFS_JARS := $(VENV)/hdfs/done
 # Jars of Pulsar's admin client for tests, from Maven too.
 PULSAR_JARS := $(VENV)/pulsar-admin/done
-# Iceberg's library for tests, from Maven too.
+# Iceberg's library for tests, which Spark fetches.
 ICEBERG_JAR := $(VENV)/iceberg/done
 # A second S3 server for tests, where Go is there to build it.
 VERSITY := $(VENV)/go/done
@@ -166,8 +166,8 @@ $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 $(PULSAR_JARS): $(wildcard tests/faces/admin/pulsar/*)
 	@$(PYTHON) -m tests.faces.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
 
-$(ICEBERG_JAR): $(wildcard tests/servers/iceberg/*)
-	@$(PYTHON) -m tests.servers.iceberg_jar || echo 'the jar of Iceberg cannot be had: its tests are skipped'
+$(ICEBERG_JAR): $(SPARK_STAMP) tests/servers/iceberg_jar.py
+	@$(PYTHON) -m tests.servers.iceberg_jar 2> $(VENV)/iceberg.log || echo 'the jar of Iceberg cannot be had ($(VENV)/iceberg.log): its tests are skipped'
 
 $(SPARK_CLASSES): $(SPARK_STAMP) tests/servers/quick_java.py
 	$(PYTHON) -m tests.servers.quick_java
