@@ -72,6 +72,7 @@ def test_alerts_of_the_runbook_exist_and_all_but_notes_and_mounts_lead_there() -
     of_their_rows = {
         "TierfsNoHolder",
         "TierfsUnreadableRecords",
+        "TierfsNotAllowed",
         "TierfsOverdue",
         "TierfsGap",
         "TierfsDiskCacheOff",

@@ -59,7 +59,8 @@ def health_of(store: Store, unknown_owner: TierfsError | None) -> StoreHealth:
 
     `unknown_owner`: what `owner_watch.ask` returned, which asks the bucket.
     """
-    report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown_owner)
+    allowed = store.settings.cold.allowed_locations
+    report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown_owner, allowed=allowed)
     mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
     alive = [point for point, state in mounts.items() if state is MountState.ALIVE]
     waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]

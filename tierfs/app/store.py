@@ -121,11 +121,14 @@ class Store:
         from tierfs.upkeep.holder.samples import Watched
 
         return Watched(
-            self.metadata, self.files, self.path, self.paths.holder, self._floor_bytes, lambda: self.limits.budgets
+            self.metadata,
+            self.files,
+            self.path,
+            self.paths.holder,
+            floor_bytes=lambda: self.settings.write.free_space_floor_bytes,
+            allowed=lambda: self.settings.cold.allowed_locations,
+            budgets=lambda: self.limits.budgets,
         )
-
-    def _floor_bytes(self) -> int:
-        return self.settings.write.free_space_floor_bytes
 
     @property
     def owner_watch(self) -> OwnerWatch:

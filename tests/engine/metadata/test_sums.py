@@ -35,7 +35,7 @@ def counted(metadata: MetadataStore) -> Sums:
 
 
 def status(store: TestStore) -> StoreStatus:
-    return store_status(store.metadata, store.files, store.paths.holder, store.path)
+    return store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
 
 
 def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:

@@ -278,7 +278,7 @@ def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: Tes
 
 
 def status(store: TestStore) -> StoreStatus:
-    return store_status(store.metadata, store.files, store.paths.holder, store.path)
+    return store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

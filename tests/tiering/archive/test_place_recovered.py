@@ -34,8 +34,10 @@ def test_a_recovery_and_a_replica_use_the_place_once_they_are_told_to(world: Wor
         code, out, err = host.read("a/large")
         assert (code, out, b"only in the bucket's journal" in err) == (BY_A_KEY, b"", True)
         assert host.read("a/small") == (0, DATA["a/small"], b"")
+        assert "not-allowed" in host.problems()
         assert host.run("config", f"archive.place={tmp_path / 'elsewhere'}", check=False).code
         host.run("config", f"archive.place={world.nas}", "-q")
+        assert "not-allowed" not in host.problems()
         assert host.read("a/large") == (0, DATA["a/large"], b"")
         assert host.run("archive", "--back", check=False).code == (6 if command[0] == "replica" else 0)
     host.require_tidy()

@@ -61,6 +61,10 @@ class World:
     def classes(self) -> set[str]:
         return {record.archive_class for record in self.records()}
 
+    def problems(self) -> set[str]:
+        """Return the kinds of problems that `status` shows."""
+        return {problem["kind"] for problem in self.run("status", "--json", check=False).json["problems"]}
+
     def garbage(self) -> list[GarbageRecord]:
         with open_store(self.path) as store, store.metadata.read() as txn:
             return [record for _, record in txn.scan(GARBAGE)]

@@ -105,7 +105,7 @@ def test_whole_closed_ledgers_go_from_the_oldest_on_by_age(store: TestStore, clo
     store.offload()
     assert hold(store).removed == 2
     assert tiers(store) == ["lc", "lc", "l"]
-    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
     assert status.next_expiry_ms == clock.now_ms() + MINUTE_S * 1000
     clock.advance(100 * MINUTE_S)
     assert hold(store).removed == 2
@@ -142,7 +142,7 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     name = new_ledger(store, TEN, "t", close=False)
     clock.advance(2 * MINUTE_S)
     assert hold(store) == Expired()
-    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
     assert status.overdue_bytes == 2 * SIZE, "the open one is not complete"
     store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
     assert retention(store).expire(Attempts()) == Expired(removed=2, bytes=2 * SIZE)

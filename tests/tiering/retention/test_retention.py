@@ -255,7 +255,7 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
 
 
 def overdue(store: TestStore) -> tuple[int, str]:
-    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
     return status.overdue_bytes, status.overdue_reason
 
 

@@ -232,6 +232,7 @@ CAUSES: dict[ProblemKind, Callable[[World], None]] = {
     K.OWNER_SILENT: standing_by(phase=Phase.OWNER, after_s=60, other_host="b"),
     K.STANDBY_BLOCKED: unheld_standby,
     K.OWNER_UNKNOWN: failing(OWNER, Unavailable("no answer")),
+    K.NOT_ALLOWED: place(from_journal=True),
     K.CLOCK: failing(CLOCKS, Unavailable("the clock was set")),
     K.OVERDUE: overdue,
     K.GARBAGE_KEPT: garbage,

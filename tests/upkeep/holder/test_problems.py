@@ -33,7 +33,7 @@ K = ProblemKind
 
 @pytest.fixture
 def healthy(store: TestStore) -> StoreStatus:
-    status = store_status(store.metadata, store.files, store.path / "holder", store.path)
+    status = store_status(store.metadata, store.files, store.path / "holder", store.path, allowed="")
     journal = replace(status.journal, unpublished=0, queued_ms=0)
     return replace(status, cold_url="s3://b", holder=HOLDER, journal=journal, standing=(), backlog=NOTHING)
 
@@ -172,7 +172,7 @@ def test_an_open_ledger_waits_without_a_time(store: TestStore) -> None:
 def test_a_brief_status_has_the_backlog_without_reasons(store: TestStore) -> None:
     store.append("a", b"x" * 9, seal=True)
     full, brief = (
-        store_status(store.metadata, store.files, store.path / "holder", store.path, brief=brief)
+        store_status(store.metadata, store.files, store.path / "holder", store.path, allowed="", brief=brief)
         for brief in (False, True)
     )
     assert (full.backlog.pending_bytes, brief.backlog.pending_bytes) == (9, 9)
@@ -180,5 +180,5 @@ def test_a_brief_status_has_the_backlog_without_reasons(store: TestStore) -> Non
     with store.metadata.write() as txn:
         off = PolicyRecord(target_id=ROOT_DIRECTORY, settings={"offload_after": "off"})
         txn.put(POLICIES, u64(ROOT_DIRECTORY), off)
-    brief = store_status(store.metadata, store.files, store.path / "holder", store.path, brief=True)
+    brief = store_status(store.metadata, store.files, store.path / "holder", store.path, allowed="", brief=True)
     assert (brief.backlog.pending_bytes, brief.backlog.kept_bytes) == (0, 9)

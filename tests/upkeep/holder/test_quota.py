@@ -42,7 +42,7 @@ async def test_the_holder_waits_for_room_and_evicts_meanwhile(store: TestStore, 
         assert (row.what, row.bytes) == (QUOTA, 8)
         assert "8 B of 10 B (cold.quota_bytes)" in row.error
         assert kinds(store, "b", held=True) == [Wait.QUOTA]
-        report = store_status(store.metadata, store.files, store.paths.holder, store.path)
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
         assert any("offloading is paused; the local disk will fill up; raise it" in text for text in report.warnings)
         assert {reason.kind for reason in report.backlog.reasons} == {Wait.QUOTA}
         await trio.sleep(5 * MINUTE_S)

@@ -17,7 +17,7 @@ from tierfs.base.bytes.frozen import dataclass, field
 from tierfs.base.options.config import ColdSettings
 from tierfs.base.system.clock import Clock, SystemClock
 from tierfs.base.system.metrics import MetricSink
-from tierfs.base.words.errors import InvalidRequest, PermissionDenied
+from tierfs.base.words.errors import InvalidRequest
 from tierfs.base.words.names import from_os, printable, to_os
 from tierfs.base.words.types import LocationId
 from tierfs.engine.chunkstore.bounded import BoundedStorage
@@ -28,6 +28,7 @@ from tierfs.engine.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.engine.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
 from tierfs.engine.chunkstore.resilient import ResilientStorage
 from tierfs.engine.chunkstore.s3.location import S3_SCHEME, S3Location, configured_endpoint, recorded_url, split_s3_url
+from tierfs.engine.metadata import allowed_places
 from tierfs.engine.metadata.records import LocationRecord
 
 FILE_SCHEME = "file:"
@@ -177,23 +178,10 @@ class Place:
         return Link(most_streams=LEAST_STREAMS if self.record.url.startswith(FILE_SCHEME) else None)
 
     def require_allowed(self) -> None:
-        """Raise PermissionDenied for a place that only a bucket's journal named (design §11, security)."""
-        record = self.record
-        if not record.from_journal:
-            return
-        named = f"{record.url}@{record.endpoint_url}" if record.endpoint_url else record.url
-        if named not in self.settings.allowed_locations.split():
-            shown = printable(named)
-            if record.archive:
-                raise PermissionDenied(
-                    f"the archive place {shown} is only in the bucket's journal, not allowed here, so nothing is read",
-                    remedy=f"to allow it: tierfs config archive.place={printable(record.url)}; in Spark, or without a "
-                    f'store: [cold] allowed_locations = "{shown}"',
-                )
-            raise PermissionDenied(
-                f"{shown} is only in the bucket's journal, not allowed here, so nothing is read there",
-                remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
-            )
+        """Raise PermissionDenied for a place that only a bucket's journal named."""
+        refused = allowed_places.refusal(self.record, self.settings.allowed_locations)
+        if refused is not None:
+            raise refused
 
     @property
     def directory(self) -> Path | None:

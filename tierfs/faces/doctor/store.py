@@ -46,6 +46,7 @@ _SUBJECTS = {
     ProblemKind.UNPUBLISHED: "journal",
     ProblemKind.GARBAGE_KEPT: "garbage",
     ProblemKind.GAP: "followed logs",
+    ProblemKind.NOT_ALLOWED: "places",
 }
 _OF_BYTES = {ProblemKind.LOST, ProblemKind.SUSPECT, ProblemKind.NOT_REACHABLE}
 
@@ -67,7 +68,8 @@ def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
 def check_store(store: Store) -> Iterator[DoctorFinding]:
     """Yield every check of an open store that needs no cold tier."""
     unknown = store.owner_watch.ask()
-    status = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
+    allowed = store.settings.cold.allowed_locations
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown, allowed=allowed)
     if store.settings_error is not None:
         remedy = store.settings_error.remedy or f"change {store.paths.settings}"
         yield fail("settings", str(store.settings_error), remedy)

@@ -51,6 +51,7 @@ class ProblemKind(StrEnum):
     OWNER_SILENT = "owner-silent"
     STANDBY_BLOCKED = "standby-blocked"
     OWNER_UNKNOWN = "owner-unknown"
+    NOT_ALLOWED = "not-allowed"
     CLOCK = "clock"
     OVERDUE = "overdue"
     GARBAGE_KEPT = "garbage-kept"

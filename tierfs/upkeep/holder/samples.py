@@ -35,6 +35,8 @@ class Watched:
     holder_path: Path
     floor_bytes: Callable[[], int]
     """Free space below which appends fail, by the settings of now."""
+    allowed: Callable[[], str]
+    """The setting cold.allowed_locations of now."""
     budgets: Callable[[], Sequence[UserBudget]]
     """The budgets of users who have spent any of them, as far as it was saved."""
 
@@ -46,8 +48,8 @@ def samples_of(
 
     `waiting`: sentences about reads of this process that wait. Asks no server, and reads no record of a segment.
     """
-    now_ms, floor_bytes = store.metadata.clock.now_ms(), store.floor_bytes()
-    status = store_status(store.metadata, store.files, store.holder_path, store.path, brief=True)
+    now_ms, floor_bytes, allowed = store.metadata.clock.now_ms(), store.floor_bytes(), store.allowed()
+    status = store_status(store.metadata, store.files, store.holder_path, store.path, allowed=allowed, brief=True)
     mounts = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
     budgets = store.budgets()
     problems = problems_of(

@@ -29,7 +29,13 @@ from tierfs.upkeep.holder.follow_lag import FollowLag, follow_lag
 from tierfs.upkeep.holder.lock import Holder
 from tierfs.upkeep.holder.problem import Problem
 from tierfs.upkeep.holder.standby_note import NO_STANDBY, StandbyNote
-from tierfs.upkeep.holder.store_warnings import as_warning, clock_problem, quota_problem, standing_problems
+from tierfs.upkeep.holder.store_warnings import (
+    as_warning,
+    clock_problem,
+    quota_problem,
+    refused_places,
+    standing_problems,
+)
 from tierfs.upkeep.holder.uncompressed import NOT_COUNTED, Uncompressed, uncompressed
 from tierfs.upkeep.holder.waits import BacklogReason, Causes, Wait, any_moves, longest_allowed_s
 
@@ -220,11 +226,13 @@ def store_status(
     store: Path,
     unknown_owner: TierfsError | None = None,
     *,
+    allowed: str,
     brief: bool = False,
 ) -> StoreStatus:
     """Read the status from the sums; costs the same however many segments there are, once a store has sums.
 
-    `unknown_owner`: why nobody can say now whether the bucket is the store's. `brief`: the backlog has no reasons, and
+    `unknown_owner`: why nobody can say now whether the bucket is the store's. `allowed`: the setting
+    cold.allowed_locations. `brief`: the backlog has no reasons, and
     what could be compressed is not counted, for which the records of segments may have to be read.
     """
     lag, standby = follow_lag(metadata), standby_note.read(StorePaths(store)).brief
@@ -235,6 +243,7 @@ def store_status(
         in_flight, left = _uploads(txn, is_held=holder is not None)
         standing = (
             *standing_problems(store, location, txn.store, unknown_owner),
+            *refused_places((row for _, row in txn.scan(LOCATIONS)), allowed),
             *_passing_problems(txn, use, ClockReading.of(metadata.clock)),
         )
         return StoreStatus(

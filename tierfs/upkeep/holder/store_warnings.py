@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tierfs.base.system.clock import TOLERANCE_S, ClockReading
 from tierfs.base.words import names
 from tierfs.base.words.errors import TierfsError, WrongColdTier
-from tierfs.engine.metadata import store_ownership
+from tierfs.engine.metadata import allowed_places, store_ownership
 from tierfs.engine.metadata.holder_records import FailureRecord
 from tierfs.engine.metadata.journal_state import JournalState
 from tierfs.engine.metadata.records import LocationRecord, StoreRecord
@@ -59,6 +59,14 @@ def standing_problems(
         yield Problem(ProblemKind.WEAK_FENCE, advisory, "let only one machine open the store")
     for kept in kept_objects_warning(location, record.journal):
         yield Problem(ProblemKind.NO_DELETIONS, kept, "with a key that has the permission: tierfs gc --delete")
+
+
+def refused_places(places: Iterable[LocationRecord], allowed: str) -> Iterator[Problem]:
+    """Yield the places that only the journal names and this host does not allow: a new owner could not read there."""
+    for place in places:
+        refused = allowed_places.refusal(place, allowed)
+        if refused is not None:
+            yield Problem(ProblemKind.NOT_ALLOWED, str(refused), refused.remedy or "")
 
 
 def as_warning(problem: Problem) -> str:
