@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,18 @@ def test_a_mount_that_is_bound_elsewhere_stays_there(store: Path, tmp_path: Path
         assert (done.code, f"it is still mounted at {tmp_path}/bound" in done.err) == (0, True), done
         assert tierfs("cat", tmp_path / "bound/s").out == "bytes"
         tierfs("umount", tmp_path / "bound")
+
+
+def test_a_younger_mount_that_has_its_number_is_another(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(store, tmp_path / "mnt") as mounted:
+        (mount,) = (mount for mount in places.mounts() if mount.mountpoint == tmp_path / "mnt")
+        with server.watched(mount) as watched:
+            mountpoint.unmount(tmp_path / "mnt", lazy=True)
+            monkeypatch.setattr(server, "mounts", lambda: [replace(mount, mountpoint=tmp_path / "younger")])
+            assert watched.require_end() == []
+        assert mounted.process.wait(30) == 0
 
 
 def test_a_process_that_does_not_end_is_named(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,7 @@ class MountServer:
 
     def __init__(self, mount: Mount, process: lock.Holder | None, fd: int | None) -> None:
         self._mount = mount
+        self._others = [other for other in mounts() if other.device == mount.device and other.id != mount.id]
         self._process = process
         self._fd = fd
 
@@ -71,15 +72,17 @@ class MountServer:
 
         Raises Conflict where another mount namespace has the mount, Unavailable where it ends for no other reason.
         """
-        if left := [mount.mountpoint for mount in mounts() if mount.device == self._mount.device]:
-            return left
+        # Those from before: once the kernel has let go of the mount, another process may get its number at once.
+        left = mounts()
+        if others := [other.mountpoint for other in self._others if other in left]:
+            return others
         if self._process is None or self._fd is None:
             return []
         if self._has_ended_within(_LOOK_AFTER_S):
             return []
         pid, unmounted = self._process.pid, f"{self._mount.mountpoint} is unmounted here, but {self._process}"
         end = f"stop it: kill {pid}"
-        if (other := _elsewhere(self._mount.device)) is not None:
+        if (other := _elsewhere(self._mount)) is not None:
             where = f"it is still mounted in the namespace of process {other[0]}, at {printable(other[1])}"
             raise Conflict(
                 f"{unmounted} continues the store's background work: {where}",
@@ -110,14 +113,14 @@ def watched(mount: Mount) -> Iterator[MountServer]:
             os.close(fd)
 
 
-def _elsewhere(device: str) -> tuple[int, str] | None:
+def _elsewhere(mount: Mount) -> tuple[int, str] | None:
     """Return a process of another mount namespace that has the filesystem, and where; None as far as can be seen."""
     own = _namespace(Path("self"))
     for directory in _PROCESSES.iterdir():
         # Here it is unmounted: what has its number is a younger mount.
         if decimal(directory.name) is None or _namespace(directory) in (own, _UNKNOWN):
             continue
-        if (point := mountpoint_of(directory, device)) is not None:
+        if (point := mountpoint_of(directory, mount)) is not None:
             return int(directory.name), point
     return None
 

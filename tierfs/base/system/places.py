@@ -126,14 +126,18 @@ def mount_id(fd: int) -> int:
     raise Unavailable(f"{PROCESS}/fdinfo does not list the mount", remedy="tierfs needs Linux 3.15 or later")
 
 
-def mountpoint_of(process: Path, device: str) -> str | None:
-    """Return where a process, by its directory in /proc, has a filesystem; None if it has not, or does not show it."""
+def mountpoint_of(process: Path, mount: Mount) -> str | None:
+    """Return where a process, by its directory in /proc, has the filesystem of a mount; None where it has none to see.
+
+    A younger mount, of another store, may have the number by now.
+    """
     try:
         lines = (process / _MOUNT_TABLE.name).read_bytes().splitlines()
     except OSError:
         return None
-    rows = (_row(line) for line in lines if f" {device} ".encode() in line)
-    return next((row.mountpoint for row in rows if row.device == device), None)
+    source = f"{FSNAME_PREFIX}{mount.store}"
+    rows = (_row(line) for line in lines if f" {mount.device} ".encode() in line)
+    return next((row.mountpoint for row in rows if (row.device, row.source) == (mount.device, source)), None)
 
 
 class MountedPlace(NamedTuple):
