@@ -233,6 +233,7 @@ DOORS: dict[str, tuple[Callable[[Any], object], Any, Any]] = {
     ),
     "a framed message": (frame_of, frames.MAX_OBJECT_BYTES, frames.MAX_OBJECT_BYTES + 1),
     "the version of a frame": (parse_version, RECORD_VERSION, RECORD_VERSION + 1),
+    "a version that nobody has written yet": (parse_version, RECORD_VERSION, frames.COMPRESSED_VERSION + 1),
     "the bytes of a frame": (parse_flipped, 0, 1),
     "the size of a chunk": (
         lambda size: policy.parse("chunk_bytes", str(size)),

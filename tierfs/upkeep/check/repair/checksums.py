@@ -54,7 +54,6 @@ def mend_checksums(metadata: MetadataStore, scrubber: Scrubber, object_id: Objec
             checksums.put_grid(txn, object_id, grid)
         else:
             frame_rows.put_compressed(txn, object_id, grid, frames, record.length)
-    scrubber.reader.etags.plain.forget(object_id)
     return None
 
 
