@@ -32,10 +32,10 @@ BROWSER := $(VENV)/browser/done
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# Three processes for two cores: tests of mounts and servers wait half of their time. Those that share a JVM of Spark
+# Four processes for two cores: tests of mounts and servers wait half of their time. Those that share a JVM of Spark
 # share a process (tests/conftest.py). When one dies the run ends and names its test: with a new one in its place
 # xdist may wait for ever.
-IN_PARALLEL := --numprocesses $(shell echo $$((($$(nproc) * 3 + 1) / 2))) --dist loadgroup --max-worker-restart 0
+IN_PARALLEL := --numprocesses $(shell echo $$(($$(nproc) * 2))) --dist loadgroup --max-worker-restart 0
 # pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # Tests that need no server, no Spark and no patience.
