@@ -79,6 +79,8 @@ class Standby:
         self._began: tuple[int, EpochNote] = (0, EpochNote())
         self._sign: SignOfLife | None = None
         self._check_due_s = 0.0
+        self._failed = ""
+        """The kind of error of the last takeover, while none has succeeded: each attempt of the next hours has it."""
 
     def look(self) -> None:
         """Follow the bucket, and take it over if it is time to. Raises what following raises."""
@@ -212,6 +214,7 @@ class Standby:
             )
             return
         if silent_s < after_s and not was_interrupted:
+            self._failed = ""
             self._note(Phase.SILENT if silent_s >= after_s / 2 else Phase.FOLLOWS, "")
             return
         why_not = self._why_not(evidence)
@@ -262,12 +265,16 @@ class Standby:
         """Become the owner. One that was faster is followed; a takeover that a person wanted is tried once."""
         paths, from_host, sign = self._store.paths, self._owner_host, self._sign
         was_wanted = self._wanted()
-        self._note(Phase.TAKES_OVER, why)
-        log.warning("this standby takes the bucket over from %s: %s", from_host or "its owner", why)
+        self._note(Phase.TAKES_OVER, why, is_logged=False)
+        if not self._failed:
+            log.warning("this standby takes the bucket over from %s: %s", from_host or "its owner", why)
         try:
             taken = take_over(self._store, from_host, why, sign, report)
         except TierfsError as exc:
-            self._note(Phase.BLOCKED, f"the takeover failed: {_with_remedy(exc)}")
+            self._note(Phase.BLOCKED, f"the takeover failed: {_with_remedy(exc)}", is_logged=False)
+            if self._failed != (failed := type(exc).__name__):
+                log.warning("the takeover failed, and is retried while the owner is silent: %s", exc)
+            self._failed = failed
             if was_wanted:
                 standby_note.report(paths, wanted="", refused=f"{exc}")
             if isinstance(exc, Fenced):  # another standby or a recovery was faster: its journal is followed
@@ -279,11 +286,11 @@ class Standby:
         log.warning("this store owns the bucket since epoch %d: %s", taken.epoch, told(taken))
         self._on_owned()
 
-    def _note(self, phase: Phase, why: str) -> None:
+    def _note(self, phase: Phase, why: str, *, is_logged: bool = True) -> None:
         before = standby_note.read(self._store.paths)
         after_s, silent_s = self._settings.takeover_after_s, int(self._silence.silent_s)
         seen = self._silence.seen or Evidence(0, 0)
-        if (before.phase, before.why) != (phase, why):
+        if is_logged and (before.phase, before.why) != (phase, why):
             log.info("standby: %s%s", phase, f": {why}" if why else "")
         counted = {"silent_s": silent_s, "slot": seen.slot, "epoch": seen.epoch, "beat": seen.beat}
         standby_note.report(self._store.paths, phase=phase, why=why, after_s=after_s, **counted)

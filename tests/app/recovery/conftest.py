@@ -25,6 +25,10 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestStore]
 
 @pytest.fixture
 def hosts(tmp_path: Path, expected_warnings: list[str]) -> Iterator[Hosts]:
-    expected_warnings += ["this standby takes the bucket over", "this store owns the bucket since"]
+    expected_warnings += [
+        "this standby takes the bucket over",
+        "this store owns the bucket since",
+        "the takeover failed, and is retried",
+    ]
     with hosts_in(tmp_path) as hosts:
         yield hosts

@@ -6,6 +6,7 @@ import itertools
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests import verbs
 from tests.app.recovery.standing_by import AFTER_S, LOOK_S, Hosts, Owner, append, check_rows, read
 from tests.commands import tierfs
 from tests.doubles.manual_clock import ManualClock
-from tierfs.app.recovery import recover
+from tierfs.app.recovery import promote, recover
 from tierfs.app.standby_orders import create_standby, pause, resume, take_over_now
 from tierfs.app.store import Store
 from tierfs.base.bytes.progress import unseen
@@ -23,6 +24,7 @@ from tierfs.base.words.errors import (
     AlreadyExists,
     Fenced,
     InvalidRequest,
+    PermissionDenied,
     TierfsError,
     Unavailable,
     WrongColdTier,
@@ -201,6 +203,30 @@ def test_a_person_can_take_over_at_once(hosts: Hosts) -> None:
     assert (standby.is_owner, taken.epoch) == (True, 2)
     with pytest.raises(InvalidRequest, match="not a replica"):
         take_over_now(standby.store)
+
+
+def test_a_takeover_that_fails_each_time_is_logged_once(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with keys that may only read: a standby tries again every few seconds, for hours."""
+
+    def refused(*_: object) -> NoReturn:
+        raise PermissionDenied("the server refused to write")
+
+    standby = hosts.answered()
+    with monkeypatch.context() as patch:
+        patch.setattr(promote, "promote", refused)
+        with pytest.raises(PermissionDenied):
+            standby.look_until_it_is_time()
+        for _ in range(10):
+            with pytest.raises(PermissionDenied):
+                standby.look()
+    assert "the server refused to write" in standby.note.why
+    said = [record.getMessage() for record in caplog.records if "take" in record.getMessage()]
+    assert sum("this standby takes the bucket over" in line for line in said) == 1, said
+    assert sum("the takeover failed" in line for line in said) == 1, said
+    standby.look()
+    assert standby.is_owner
 
 
 @pytest.mark.parametrize(
