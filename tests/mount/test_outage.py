@@ -93,9 +93,15 @@ def test_a_key_that_was_replaced_is_told_as_an_error_of_the_disk_until_the_new_o
         assert (mnt / "a").read_bytes() == reference(0, ALONE)
         rgw_server.revoke_key("old")
         assert eventually(lambda: errno_of((mnt / "b").read_bytes) == errno.EIO)
+
+        def says_why() -> bool:
+            assert errno_of((mnt / "b").read_bytes) == errno.EIO
+            shown = tierfs("status", store=tmp_path / "store", check=False).out
+            assert f"reads at {mnt} are refused: " in shown
+            return f"reads at {mnt} are refused: credentials refused by" in shown
+
+        assert eventually(says_why)  # while it removes a key, Ceph RGW answers AccessDenied
         write_keys(keys, ACCESS_KEY, SECRET_KEY)
-        shown = tierfs("status", store=tmp_path / "store", check=False).out
-        assert f"reads at {mnt} are refused: credentials refused by" in shown
         assert eventually(lambda: errno_of((mnt / "b").read_bytes) == 0)
         assert (mnt / "c").read_bytes() == reference(0, ALONE)
         assert "reads at" not in tierfs("status", store=tmp_path / "store", check=False).out

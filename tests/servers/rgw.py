@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import socket
 import subprocess
@@ -59,7 +60,9 @@ class RgwServer(ServerProcess):
 
     def _admin(self, *words: str) -> None:
         command = ["radosgw-admin", "-c", str(self._directory / "ceph.conf"), "-n", "client.rgw", *words]
-        subprocess.run(command, check=True, capture_output=True, timeout=_ADMIN_S)
+        with (self._directory / "admin.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of two that change one user at once, one would undo the other's change
+            subprocess.run(command, check=True, capture_output=True, timeout=_ADMIN_S)
 
     def start(self) -> None:
         """Start; once more, elsewhere, if one of four daemons was slow or lost its port: hundreds of tests need it."""
