@@ -167,7 +167,7 @@ $(PULSAR_JARS): $(wildcard tests/faces/admin/pulsar/*)
 	@$(PYTHON) -m tests.faces.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
 
 $(ICEBERG_JAR): $(SPARK_STAMP) tests/servers/iceberg_jar.py
-	@$(PYTHON) -m tests.servers.iceberg_jar 2> $(VENV)/iceberg.log || echo 'the jar of Iceberg cannot be had ($(VENV)/iceberg.log): its tests are skipped'
+	@timeout 600 $(PYTHON) -m tests.servers.iceberg_jar 2> $(VENV)/iceberg.log || echo 'the jar of Iceberg cannot be had ($(VENV)/iceberg.log): its tests are skipped'
 
 $(SPARK_CLASSES): $(SPARK_STAMP) tests/servers/quick_java.py
 	$(PYTHON) -m tests.servers.quick_java

@@ -43,7 +43,9 @@ def collect(store: Store, *, grace_s: int | None = None) -> Collected:
 
 def status(store: Store) -> StoreStatus:
     """Return the status that `tierfs status` shows."""
-    return store_status(store.metadata, store.files, store.paths.holder, store.path, allowed="")
+    return store_status(
+        store.metadata, store.files, store.paths.holder, store.path, allowed=store.settings.cold.allowed_locations
+    )
 
 
 def cat(

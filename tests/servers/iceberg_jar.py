@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -44,4 +43,4 @@ def _fetched(directory: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

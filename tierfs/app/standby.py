@@ -272,9 +272,6 @@ class Standby:
             taken = take_over(self._store, from_host, why, sign, report)
         except TierfsError as exc:
             self._note(Phase.BLOCKED, f"the takeover failed: {_with_remedy(exc)}", is_logged=False)
-            if self._failed != (failed := type(exc).__name__):
-                log.warning("the takeover failed, and is retried while the owner is silent: %s", exc)
-            self._failed = failed
             if was_wanted:
                 standby_note.report(paths, wanted="", refused=f"{exc}")
             if isinstance(exc, Fenced):  # another standby or a recovery was faster: its journal is followed
@@ -282,6 +279,9 @@ class Standby:
                 standby_note.report(paths, attempt="")
                 log.info("%s", exc)
                 return
+            if not was_wanted and self._failed != (failed := type(exc).__name__):
+                self._failed = failed
+                log.warning("the takeover failed, and is retried while the owner is silent: %s", exc)
             raise
         log.warning("this store owns the bucket since epoch %d: %s", taken.epoch, told(taken))
         self._on_owned()

@@ -117,6 +117,22 @@ def test_a_sign_that_fails_is_due_at_once(owner: Owner, expected_warnings: list[
     assert life.seen(owner.store.cold) is not None
 
 
+def test_a_note_stays_while_the_bucket_does_not_tell_of_the_standbys(
+    owner: Owner, expected_warnings: list[str]
+) -> None:
+    """As after a restart in an outage: `status` shows since when no sign of life has reached the bucket."""
+    expected_warnings.append("no sign of life reaches the bucket")
+    life.put_mark(owner.store.cold, FIRST)
+    owner.see()
+    standby_note.report(owner.store.paths, phase=Phase.OWNER, after_s=60, other_host="b")
+    before = standby_note.read(owner.store.paths)
+    flaky = owner.store.cold
+    assert isinstance(flaky, ScriptedStorage)
+    flaky.fail("read", Unavailable("away"))
+    assert owner.after(0)
+    assert standby_note.read(owner.store.paths) == before
+
+
 def test_an_owner_that_was_replaced_shows_none(owner: Owner, tmp_path: Path) -> None:
     life.put_mark(owner.store.cold, FIRST)
     owner.see()

@@ -135,9 +135,9 @@ def mountpoint_of(process: Path, mount: Mount) -> str | None:
         lines = (process / _MOUNT_TABLE.name).read_bytes().splitlines()
     except OSError:
         return None
-    source = f"{FSNAME_PREFIX}{mount.store}"
     rows = (_row(line) for line in lines if f" {mount.device} ".encode() in line)
-    return next((row.mountpoint for row in rows if (row.device, row.source) == (mount.device, source)), None)
+    shown = (mount_from(row) for row in rows if row.is_ours and row.device == mount.device)
+    return next((str(other.mountpoint) for other in shown if other.store == mount.store), None)
 
 
 class MountedPlace(NamedTuple):

@@ -59,7 +59,8 @@ class SignsOfLife:
             if not self._failing:
                 log.warning("no sign of life reaches the bucket, so a standby may take over: %s", exc)
             self._failing = True
-            self._note()  # also of the first one: `status` would show no problem while none can be written
+            if self._hosts:  # also of the first one: else `status` would show no problem while none can be written
+                self._note()
             return
         if self._failing:
             log.warning("signs of life reach the bucket again")

@@ -231,9 +231,9 @@ def store_status(
 ) -> StoreStatus:
     """Read the status from the sums; costs the same however many segments there are, once a store has sums.
 
-    `unknown_owner`: why nobody can say now whether the bucket is the store's. `allowed`: the setting
-    cold.allowed_locations. `brief`: the backlog has no reasons, and
-    what could be compressed is not counted, for which the records of segments may have to be read.
+    `unknown_owner`: why nobody can say now whether the bucket is the store's. `allowed`: cold.allowed_locations.
+    `brief`: the backlog has no reasons, and what could be compressed is not counted, for which the records of segments
+    may have to be read.
     """
     lag, standby = follow_lag(metadata), standby_note.read(StorePaths(store)).brief
     with metadata.read() as txn:
