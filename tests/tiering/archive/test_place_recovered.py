@@ -50,6 +50,7 @@ def test_a_place_that_only_a_journal_names_gets_nothing(world: World, tmp_path: 
     names, host = objects_in(world.nas), replace(world, path=tmp_path / "again")
     tierfs("recover", "--cold-dir", world.cold, "--yes", "-q", store=host.path, check=False)
     host.run("config", f"cold.allowed_locations=file:{world.nas}", "-q")
+    assert "not-allowed" not in host.problems()
     refused = host.to_place(check=False)
     assert (refused.code, "only in the bucket's journal" in refused.err) == (BY_A_KEY, True)
     assert objects_in(world.nas) == names

@@ -267,6 +267,12 @@ def test_an_alarm_fires_from_its_cause_and_not_before(
     assert_fires(tmp_path, of_kind(kind), list(series(after)), {"kind": str(kind)})
 
 
+def test_a_place_that_the_settings_allow_is_no_alarm(world: World) -> None:
+    place(from_journal=True)(world)
+    world.run("config", f"cold.allowed_locations=file:{world.cold}")
+    assert '\ntierfs_problems{kind="not-allowed"} 0.0\n' in world.scraped()
+
+
 @pytest.fixture
 def mount(world: World, tmp_path: Path) -> Iterator[Mount]:
     (tmp_path / "mounts").mkdir()
